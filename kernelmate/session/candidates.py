@@ -23,6 +23,7 @@ from kernelmate.records import (
 from kernelmate.report.words import stopped_words
 from kernelmate.session.judging import JudgingContext, Trial, directory_of
 from kernelmate.session.preparing import Prepared
+from kernelmate.source.blocks import compared_with
 from kernelmate.source.other_files import LaunchingFile, following_changes
 from kernelmate.source.triton import same_elsewhere
 
@@ -31,6 +32,9 @@ REWRITES = "recipe:"
 
 MOST_PLACES = 3
 """Largest number of launches in other files that a reason names."""
+
+OTHERS_COMPARE = "with which the results of"
+"""Words of the sentence on kernels whose reference a candidate changes."""
 
 OWN = (REWRITES, "synthesis:", "triton:")
 """Author prefixes of the built-in suggesters: rewrites, kernels written from references, constants of Triton kernels."""
@@ -179,6 +183,7 @@ def with_launches_elsewhere(
         files: the other files that launch the kernel.
         verdict: the verdict.
     """
+    candidate = with_dependents(kernel, candidate)
     if not files or verdict.accepted is False:
         return Judged(candidate, verdict)
     changes, places = following_changes(kernel, files, before, candidate.contract)
@@ -188,6 +193,16 @@ def with_launches_elsewhere(
     listed = ", ".join(places[:MOST_PLACES]) + (", ..." if len(places) > MOST_PLACES else "")
     said = f"its launch differs, and {listed} still {'launches' if len(places) == 1 else 'launch'} it as before: change that too"
     return Judged(candidate, replace(verdict, accepted=None, reasons=(said, *verdict.reasons)))
+
+
+def with_dependents(kernel: Kernel, candidate: Candidate) -> Candidate:
+    """Returns a candidate whose reason names the kernels that are compared with the one that it changes."""
+    others = compared_with(kernel)
+    if not others or candidate.kernel.source == kernel.source or OTHERS_COMPARE in candidate.why:
+        return candidate
+    names = " and ".join(filter(None, [", ".join(others[:-1]), others[-1]]))
+    said = f"{kernel.name} is the reference {OTHERS_COMPARE} {names} are compared."
+    return replace(candidate, why=f"{candidate.why} {said}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -274,3 +274,22 @@ def block_of(kernel: Kernel) -> ContractBlock | None:
         if owner is not None and owner.start == kernel.start:
             return block
     return None
+
+
+_REFERENCE = re.compile(r"""^[ \t]*reference[ \t]*=[ \t]*["']([\w:]+)["']""", re.MULTILINE)
+
+
+def compared_with(kernel: Kernel) -> tuple[str, ...]:
+    """Returns the names of the unit's other kernels, and of its pipelines, whose contracts name a kernel as their reference."""
+    kernels = find_kernels(kernel.unit)
+    found: list[str] = []
+    for block in find_blocks(kernel.unit):
+        text = block.toml
+        table = _TABLE.search(text)
+        named = _REFERENCE.search(text if table is None else text[: table.start()])
+        owner = owner_of(block, kernels)
+        name = block.pipeline_key or (owner.name if owner is not None else None)
+        reference = None if named is None else kernel_named(kernels, named[1])
+        if reference is not None and reference.name == kernel.name and name not in (None, kernel.name):
+            found.append(str(name))
+    return tuple(dict.fromkeys(found))

@@ -115,7 +115,8 @@ def _broken(line: str, deeper: str, width: int) -> list[str]:
     lines: list[str] = []
     opened: list[int] = []
     assigned = re.match(r"[^(\[{]*?[\w\])>] (?:[-+*/|&]?=) (?=[^=])", line)
-    below = " " * assigned.end() if assigned is not None and 2 * assigned.end() < width else deeper
+    lead = line[: len(line) - len(line.lstrip())]  # tabs stay tabs, and blanks align what follows them
+    below = lead.ljust(assigned.end()) if assigned is not None and 2 * assigned.end() < width else deeper
     while len(line) > width:
         depths = list(itertools.accumulate(((one in "([{") - (one in ")]}") for one in line), initial=len(opened)))
         start = len(line) - len(line.lstrip())
@@ -131,7 +132,7 @@ def _broken(line: str, deeper: str, width: int) -> list[str]:
             elif one in ")]}" and opened:
                 opened.pop()
         lines.append(line[: best.end()].rstrip())
-        indent = below if not opened else " " * opened[-1] if 2 * opened[-1] < width else deeper
+        indent = below if not opened else lead.ljust(opened[-1]) if 2 * opened[-1] < width else deeper
         line = indent + line[best.end() :]
     return [*lines, line]
 

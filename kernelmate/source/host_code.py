@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -78,12 +79,59 @@ def _host(node: ast.expr, names: Mapping[str, str]) -> str:
 
 def _quotient(numerator: ast.expr, divisor: ast.expr, names: Mapping[str, str]) -> str:
     """Translates a division that rounds up."""
+    by = _times(divisor, names) or _host(divisor, names)
+    factors = factors_of(numerator)
+    times = factors[-1].value if len(factors) > 1 and isinstance(factors[-1], ast.Constant) else 1
+    if by.isdigit() and isinstance(times, int) and times > 1 and int(by) % times == 0:
+        # 32 threads for each row, in blocks of 256: a block has 8 rows, whose number needs no wider type.
+        numerator, by = product_of(factors[:-1]), str(int(by) // times)
+        if by == "1":
+            return _host(numerator, names)
+        divisor = ast.Constant(int(by))
     if "cdiv" in names:
         return f"{names['cdiv']}({_bare(_host(numerator, names))}, {_bare(_host(divisor, names))})"
-    by = _times(divisor, names) or _host(divisor, names)
+    whole = _bare(_widened(numerator, names))
     if by.isdigit():
-        return f"(({_bare(_host(numerator, names))} + {int(by) - 1}) / {by})"
-    return f"(({_bare(_host(numerator, names))} + {_product(by)} - 1) / {by})"
+        return f"(({whole} + {int(by) - 1}) / {by})"
+    return f"(({whole} + {_product(by)} - 1) / {by})"
+
+
+WIDE = "static_cast"
+"""Key of the conversion to `size_t`, such as `(size_t){}`, among the names of host code."""
+SMALL = 8
+"""Number from which on the product with a size is computed in `size_t`: it is a number of threads per row or the like."""
+
+
+def _widened(numerator: ast.expr, names: Mapping[str, str]) -> str:
+    """Translates the numerator of a quotient; a product that `int` may not hold is computed in `size_t`."""
+    text = _host(numerator, names)
+    if WIDE not in names or not may_overflow(numerator) or plain_arithmetic(text) in names or "*" not in text:
+        return text
+    first, *rest = factors_of(numerator)
+    return " * ".join([names[WIDE].format(_host(first, names)), *(_host(one, names) for one in rest)])
+
+
+def may_overflow(node: ast.expr) -> bool:
+    """Returns True for a product of several sizes, and of a size and a number of threads or elements."""
+    factors = factors_of(node)
+    numbers = [one.value for one in factors if isinstance(one, ast.Constant) and isinstance(one.value, int)]
+    sizes = len(factors) - len(numbers)
+    return sizes > 1 or (sizes == 1 and math.prod(numbers) >= SMALL)
+
+
+def factors_of(node: ast.expr) -> list[ast.expr]:
+    """Returns the factors of a product, in order; the node itself if it is none."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return [*factors_of(node.left), *factors_of(node.right)]
+    return [node]
+
+
+def product_of(factors: Sequence[ast.expr]) -> ast.expr:
+    """Returns the product of some factors."""
+    first, *rest = factors
+    for one in rest:
+        first = ast.BinOp(first, ast.Mult(), one)
+    return first
 
 
 def _condition(node: ast.expr, names: Mapping[str, str]) -> str:
@@ -135,7 +183,7 @@ def _grouped(text: str) -> str:
 def _bare(text: str) -> str:
     """Removes parentheses around a sum, product or name that has no weaker binding context."""
     inner = strip_parentheses(text)
-    return inner if re.fullmatch(r"(?:[\w\s.()+*/%-]|::)*", inner) else text
+    return inner if re.fullmatch(r"(?:[\w\s.()+*/%-]|::|static_cast<\w+>)*", inner) else text
 
 
 def strip_parentheses(text: str) -> str:

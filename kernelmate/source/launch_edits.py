@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,15 +12,17 @@ from kernelmate.records import Contract, Kernel, LaunchSite, Unit
 from kernelmate.source.blocks import block_of
 from kernelmate.source.contract import parse_contract
 from kernelmate.source.contract_edits import write_contract
-from kernelmate.source.expressions import names_in
+from kernelmate.source.expressions import names_in, parse_expression
 from kernelmate.source.host_code import (
     DIVIDED,
     INTEGRAL,
+    WIDE,
     Untranslatable,
     constant_edit,
     function_around,
     held_at,
     in_braces,
+    may_overflow,
     seen_at,
     side_declared,
     strip_parentheses,
@@ -210,6 +213,7 @@ def _launch_edits(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
         names = {**_sides_by_size(kernel, site, old), **_host_names(kernel, site, new)}
         divides = re.match(DIVIDED.pattern + r"[^(),]*,[^(),]*\)$", _grid_text(_code(kernel.unit.text), site).strip())
         names |= {"cdiv": divides[0].partition("(")[0]} if divides is not None else {}
+        names |= _wide_products(kernel, site, new, names)
         sides, constants = _named_sides(kernel, site, old, new)
         if sides:  # the named constants have the new numbers
             names = {**names, **block_names(sides)}
@@ -236,6 +240,21 @@ def _launch_edits(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
     except Untranslatable as error:
         raise _cannot_follow(kernel, *kernel.unit.locate(site.line, site.column), error) from None
     return _merged(edits)
+
+
+def _wide_products(kernel: Kernel, site: LaunchSite, contract: Contract, names: Mapping[str, str]) -> dict[str, str]:
+    """Returns the conversion to `size_t` for the products of the new grid; none if the host code has them as `int`."""
+    if any(one.shape is None and one.dtype.endswith("64") for one in contract.args):
+        return {}
+    text = _code(kernel.unit.text)
+    start, end = function_around(text, site.start)
+    host = re.sub(r"\s", "", text[start:end] if start <= site.start < end else text)
+    quotients = [one for side in contract.grid for one in ast.walk(parse_expression(side)) if isinstance(one, ast.Call)]
+    products = [one.args[0] for one in quotients if one.args and may_overflow(one.args[0])]
+    if any(re.sub(r"\s", "", to_host(ast.unparse(one), names)) in host for one in products):
+        return {}
+    c_style = "static_cast<" not in text and re.search(r"\((?:size_t|int|long|float|double|unsigned)\)\s*[\w(]", text)
+    return {WIDE: "(size_t){}" if c_style else "static_cast<size_t>({})"}
 
 
 _LIMITED = re.compile(r"\((.+) < (.+) \? \1 : \2\)")
@@ -287,7 +306,7 @@ def _sides_edit(kernel: Kernel, span: tuple[int, int], sides: str) -> Edit:
     inner = sides[5:-1] if sides.startswith("dim3(") else strip_parentheses(sides)
     inner = in_braces(text[start:end], inner) if text[start - 1] == "{" else inner
     names_before, names_now = (
-        {"static_cast", "uint32_t", "unsigned"} | set(re.findall(r"[A-Za-z_]\w*", one))
+        {"static_cast", "size_t", "uint32_t", "unsigned"} | set(re.findall(r"[A-Za-z_]\w*", one))
         for one in (text[start:end], inner)
     )
     alone = all(any(first <= use < last for first, last in own) for use in uses)

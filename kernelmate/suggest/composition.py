@@ -25,6 +25,7 @@ from kernelmate.records import Candidate, Claim, Contract, Judged, Kernel, Verdi
 from kernelmate.suggest.base import Pause, SuggestRequest
 from kernelmate.suggest.recipes import ALL, launch
 from kernelmate.suggest.recipes.base import Recipe
+from kernelmate.suggest.recipes.readable import readable
 from kernelmate.suggest.turns import Steps, candidates_of
 
 BEAM = 2
@@ -254,7 +255,7 @@ def _offers(
     here = replace(request, kernel=step.kernel, contract=step.contract, verdict=step.verdict)
     for recipe in recipes:
         aim = aimed_at(request.objective, recipe.metrics, step.verdict) or request.objective
-        for alone in recipe.candidates(replace(here, objective=aim)):
+        for alone in (readable(step.kernel, one) for one in recipe.candidates(replace(here, objective=aim))):
             if launch_broken(request.objective, alone.contract, request.contract):
                 continue
             joined, whys = _joined(request, step, recipe, alone)

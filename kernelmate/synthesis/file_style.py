@@ -42,7 +42,7 @@ class FileStyle:
         functions: `camel` or `pascal` if functions are written so; else empty.
         width: columns of a line.
         indent: indentation of one level.
-        taken: words of the file.
+        taken: words of the file that new names may not be.
     """
 
     c_casts: bool
@@ -59,14 +59,17 @@ class FileStyle:
     taken: frozenset[str]
 
     @classmethod
-    def of(cls, kernel: Kernel) -> FileStyle:
-        """Returns the style of a kernel's file."""
+    def of(cls, kernel: Kernel, *, replaced: bool = False) -> FileStyle:
+        """Returns the style of a kernel's file; if the kernel is replaced, its own names are free for the new text."""
         text = without_comments(kernel.unit.text)
         constants = {*_CONSTANT.findall(text)}
         words = {*re.findall(r"\b[a-z]\w*\b(?!\s*[(<])", without_comments(kernel.source))}
         snake, camel = _cases(words - constants - {kernel.name})
         if not snake and not camel:
             snake, camel = _cases({*re.findall(r"\b[a-z]\w*\b(?!\s*[(<])", text)} - constants)
+        if not snake and not camel:
+            snake, camel = _cases({kernel.name.rpartition("::")[2]})
+        rest = f"{kernel.unit.text[: kernel.start]}{kernel.unit.text[kernel.end :]}"
         right, left = (len(re.findall(one, text)) for one in (r"\w \*+(?:__restrict__ )?\w+ ?[,)=;]", r"[\w>]\*+ (?:__restrict__ )?\w+ ?[,)=;]"))  # fmt: skip
         return cls(
             c_casts=_has_c_casts(without_comments(kernel.source), text),
@@ -81,7 +84,7 @@ class FileStyle:
             functions=_case_of_functions(text) or ("camel" if camel > snake else ""),
             width=width_of(kernel.unit.text),
             indent=indent_of(kernel.source),
-            taken=frozenset(words_of(text)),
+            taken=frozenset(words_of(without_comments(rest) if replaced else text)),
         )
 
 
@@ -175,13 +178,20 @@ _DECLARED = re.compile(
 )
 """Locals and parameters of the usual types, where they are declared."""
 
+_SEVERAL = re.compile(r"\b(?:bool|double|float|half|int|long|unsigned|size_t) (\w+(?: =)?[^;{}]*,[^;{}]*);")
+"""A declaration of several locals of one type."""
+
 
 def _declared_in_style(style: FileStyle, code: str) -> dict[str, str]:
     """Returns the new names, by the old ones, of locals and functions that new code declares in another case than the file's."""
     fresh = words_of(code) - style.taken - RESERVED
     functions = {*re.findall(r"^(?:static )?__device__ [^(]*?(\w+)\(", code, re.MULTILINE)} & fresh
-    declared = {*_DECLARED.findall(code)} & fresh - functions if style.camel else set[str]()
-    names = {one: _cased(one, style.functions if one in functions else "camel") for one in functions | declared}
+    declared = {
+        *_DECLARED.findall(code),
+        *(one.partition(" ")[0] for found in _SEVERAL.findall(code) for one in parts_of(found)),
+    }
+    declared = declared & fresh - functions if style.camel else set[str]()
+    names = {one: in_case(one, style.functions if one in functions else "camel") for one in functions | declared}
     return {one: new for one, new in names.items() if new != one and new not in style.taken | fresh}
 
 
@@ -357,9 +367,9 @@ def _names_in_style(style: FileStyle, texts: Sequence[str]) -> dict[str, str]:
         if style.capitals and re.match(r"k[A-Z]", word):
             new = "_".join(re.findall(r"[A-Z][a-z]*\d*|\d+x\d+|\d+", word)).upper()
         elif word in functions:
-            new = _cased(word, style.functions)
+            new = in_case(word, style.functions)
         elif style.camel and not _FOREIGN.fullmatch(word) and f"::{word}" not in code:
-            new = _cased(word, "camel")
+            new = in_case(word, "camel")
         else:
             continue
         if new != word and new not in words | style.taken | RESERVED | set(named.values()):
@@ -367,7 +377,7 @@ def _names_in_style(style: FileStyle, texts: Sequence[str]) -> dict[str, str]:
     return named
 
 
-def _cased(word: str, case: str) -> str:
+def in_case(word: str, case: str) -> str:
     """Returns a name of several words in camel or Pascal case; constants and numbered names are unchanged."""
     if not case or re.fullmatch(r"(?!k[A-Z])[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z]+\d*)+", word) is None:
         return word

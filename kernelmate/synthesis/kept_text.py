@@ -68,6 +68,13 @@ def own_row(source: str, rows: str, grid: Sequence[str]) -> str:
     return name if len(name) > 2 and name not in _NUMBERING else ""
 
 
+def own_subscript(source: str, array: str) -> str:
+    """Returns the baseline's name for a position in an array: its only subscript, if that is a name; else empty."""
+    names = {*re.findall(rf"\b{array}\[([^\[\]]+)\]", without_comments(source))}
+    name = names.pop() if len(names) == 1 else ""
+    return name if re.fullmatch(r"[A-Za-z]\w*", name) and name not in _NUMBERING else ""
+
+
 def has_own_block(kernel: Kernel) -> bool:
     """Returns True if all launches use one unsigned constant above the kernel as block size, and nothing else uses that."""
     text = kernel.unit.text

@@ -68,6 +68,7 @@ class Moments:
         reductions: the reductions of the same kernel.
         columns: name of the constant with the number of columns per block.
         ahead: name of the constant with the number of values that a thread loads before it uses the first.
+        apart: True if no two threads of a warp have the same column, so that shuffles combine nothing.
 
     Attributes:
         type: name of the type of moments.
@@ -75,8 +76,9 @@ class Moments:
         block: name of the function that combines the moments of all threads of a column.
     """
 
-    def __init__(self, reductions: Reductions, columns: str, ahead: str) -> None:
+    def __init__(self, reductions: Reductions, columns: str, ahead: str, *, apart: bool = False) -> None:
         kernel = reductions.kernel
+        self.apart = apart
         self.kernel, self.threads, self.columns, self.ahead = kernel, reductions.threads, columns, ahead
         outermost = kernel.names.outermost
         self.type, self.joined, self.part = outermost("Moments"), outermost("merge_moments"), outermost("moments_of")
@@ -103,7 +105,7 @@ class Moments:
             ),
             "// Of the first `count` values; the others are zero.",
             *self._device(f"{self.part}({values}, int {names.count})", self._found(zero)),
-            *self._device(f"{self.warp}({self.type} {found})", self._exchange()),
+            *([] if self.apart else self._device(f"{self.warp}({self.type} {found})", self._exchange())),
             *self._device(f"{self.block}({self.type} {found})", self._across()),
         ]
 
@@ -169,6 +171,19 @@ class Moments:
         slots, slot = ("", "") if one else (f"[{self.columns}]", f"[{names.slot}]")
         leads = f"{lane} == 0" if one else f"{lane} < {self.columns}"
         begin, step = (lane, str(WARP)) if one else (f"{lane} / {self.columns}", f"{WARP} / {self.columns}")
+        if self.apart:
+            return [
+                f"__shared__ {self.type} {names.partial}[{warps}]{slots};",
+                f"const int {names.slot} = threadIdx.x % {self.columns};",
+                f"{names.partial}[threadIdx.x / {WARP}]{slot} = {found};",
+                "__syncthreads();",
+                f"{found} = {names.partial}[0]{slot};",
+                *block_of(
+                    f"for (int {warp} = 1; {warp} < {warps}; ++{warp})",
+                    [f"{found} = {self.joined}({found}, {names.partial}[{warp}]{slot});"],
+                ),
+                f"return {found};",
+            ]
         return [
             f"__shared__ {self.type} {names.partial}[{warps}]{slots};",
             *([] if one else [f"const int {names.slot} = threadIdx.x % {self.columns};"]),

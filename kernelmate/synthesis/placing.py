@@ -18,6 +18,7 @@ from kernelmate.synthesis.identities import always_equal
 from kernelmate.synthesis.kept_text import file_constant, has_own_block, with_warp_names
 from kernelmate.synthesis.kernel_text import GUARD, WrittenKernel
 from kernelmate.synthesis.names import without_comments
+from kernelmate.synthesis.template_threads import definitions_of, threads_parameter, with_threads_parameter
 from kernelmate.synthesis.wide_sizes import with_wide_indices
 
 
@@ -31,13 +32,14 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     definition, helpers = _with_shared_helpers(kernel, definition, _used_constants(definition, helpers))
     helpers = _without_needless_barriers(definition, helpers)
     definition, helpers = with_wide_indices(kernel, definition, helpers)
-    helpers, definition = in_file_style(FileStyle.of(kernel), helpers, definition)
+    block = _block_of(kernel, contract, written)
+    parameter = threads_parameter(kernel, contract, block)
+    if parameter:
+        width = width_of(kernel.unit.text)
+        definition, helpers = with_threads_parameter(parameter, block[0], definition, helpers, width)
+    helpers, definition = in_file_style(FileStyle.of(kernel, replaced=True), helpers, definition)
     written = replace(written, definition=definition, helpers=helpers)
     edits = [(kernel.start, kernel.end, written.definition)]
-    block = tuple(map(str, (written.block,) if isinstance(written.block, int) else written.block))
-    if not re.search(r"\b(?:threadIdx|blockDim)\.[yz]\b", written.definition + written.helpers):
-        block = tuple(side for number, side in enumerate(block) if number == 0 or side != "1")
-    block = _block_of_instances(kernel, contract, written, block)
     named = re.search(r"^constexpr int (\w+) = (\d+);  // threads per block$", written.helpers, re.MULTILINE)
     named_block = named[1] if named is not None and block == (named[2],) and _is_seen(kernel) else ""
     if named_block and has_own_block(kernel):
@@ -57,6 +59,18 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     in_force = parse_contract(changed) if kernel.contract_span is not None else None
     fallback = replace(contract, grid=grid, block=block, shared=str(written.shared))
     return changed, fallback if in_force is None else replace(fallback, line=in_force.line)
+
+
+def _block_of(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[str, ...]:
+    """Returns the sides of the block, without those of 1 that the text does not use.
+
+    Raises:
+        SourceError: as `_block_of_instances`.
+    """
+    block = tuple(map(str, (written.block,) if isinstance(written.block, int) else written.block))
+    if not re.search(r"\b(?:threadIdx|blockDim)\.[yz]\b", written.definition + written.helpers):
+        block = tuple(side for number, side in enumerate(block) if number == 0 or side != "1")
+    return _block_of_instances(kernel, contract, written, block)
 
 
 _HEADERS = {"std::is_same_v": "type_traits", "__half2float": "cuda_fp16.h"}
@@ -91,13 +105,7 @@ def _with_header(kernel: Kernel, header: str) -> Kernel:
 
 def _without_needless_barriers(definition: str, helpers: str) -> str:
     """Returns the helpers without the first barrier of functions that a launch calls once: no earlier call reads."""
-    pieces: list[str] = []
-    for part in helpers.split("\n\n"):
-        # A blank line within a body separates no functions: a loop that it is in may have begun before it.
-        if pieces and pieces[-1].count("{") > pieces[-1].count("}"):
-            pieces[-1] += f"\n\n{part}"
-        else:
-            pieces.append(part)
+    pieces = definitions_of(helpers)
     lines = [line for line in helpers.split("\n") if line.strip() == GUARD]
     for number, piece in enumerate(pieces):
         name = re.search(r"^static __device__ [^\n(]*?\b(\w+)\(", piece, re.MULTILINE)
@@ -209,18 +217,23 @@ def _with_named_numbers(kernel: Kernel, written: WrittenKernel) -> Kernel:
     for site in kernel.launches:
         start, end = _initialiser_of(kernel, site.grid_span)
         block = text[slice(*_initialiser_of(kernel, site.block_span))].strip()
-        grid = _by_names(text[start:end], [(name, value) for name, value in named if int(value) > 1], block)
+        threads = re.search(rf"^constexpr int {re.escape(block)} = (\d+);", written.helpers, re.MULTILINE)
+        constants = [(name, value) for name, value in named if int(value) > 1]
+        grid = _by_names(text[start:end], constants, block, threads[1] if threads is not None else block)
         if grid == text[start:end]:
             continue
         edits.append((start, end, grid))
     return with_launches_in_style(kernel, apply_edits(kernel, sorted(set(edits)))) if edits else kernel
 
 
-def _by_names(grid: str, named: Sequence[tuple[str, str]], block: str) -> str:
-    """Returns a launch's grid with literals, or products of the block and a constant, replaced by names, in order."""
+def _by_names(grid: str, named: Sequence[tuple[str, str]], block: str, threads: str) -> str:
+    """Returns a launch's grid with literals, or products of the block and a constant, replaced by names, in order.
+
+    `block` is the text of the block, and `threads` its number of threads, if that is known.
+    """
     left = list(named)
     for constant, value in named:
-        taken = int(block) * int(value) if block.isdigit() else 0
+        taken = int(threads) * int(value) if threads.isdigit() else 0
         if not any(other == str(taken) for _, other in named):
             product = f"{block} * {constant}"
             grid = re.sub(rf"\+ {taken - 1}\) / {taken}\b", f"+ {product} - 1) / ({product})", grid)

@@ -106,15 +106,13 @@ class Extremes:
         )
         if team.shares:
             slot = f"threadIdx.x / 32]{team.slot}"
+            stored = [f"{names.values}[{slot} = {value};", f"{names.indices}[{slot} = {at};"]
             body = [
                 f"__shared__ {ctype} {names.values}[{team.threads} / 32]{team.slots};",
                 f"__shared__ {index} {names.indices}[{team.threads} / 32]{team.slots};",
                 *body,
                 GUARD,
-                *block_of(
-                    f"if ({team.leads})",
-                    [f"{names.values}[{slot} = {value};", f"{names.indices}[{slot} = {at};"],
-                ),
+                *(block_of(f"if ({team.leads})", stored) if team.leads else stored),
                 "__syncthreads();",
                 f"{value} = {names.values}[0]{team.slot};",
                 f"{at} = {names.indices}[0]{team.slot};",
@@ -191,7 +189,7 @@ class Reductions:
         shares: True if warps exchange values in shared memory.
         slots: dimension of the shared array for each warp's columns.
         slot: a thread's own index along it.
-        leads: the condition under which a thread stores to it.
+        leads: the condition under which a thread stores to it; empty if all do.
     """
 
     def __init__(

@@ -18,6 +18,10 @@ from kernelmate.synthesis.plan import Refused
 _INTEGRAL = re.compile(r"(?:const )?(?:(?:unsigned|signed|long|int|short|size_t|std::size_t|u?int\d+_t)\s*)+")
 
 
+TESTED = "only the instances of the contract were tested"
+"""Message of the assertion that rejects other instances."""
+
+
 @dataclass(frozen=True, slots=True)
 class Template:
     """The judged instances of a kernel that is a template.
@@ -35,8 +39,7 @@ class Template:
     @property
     def guard(self) -> list[str]:
         """Returns the statement that rejects other instances at compile time, if there can be any."""
-        tested = "only the instances of the contract were tested"
-        return [f'static_assert({self.condition}, "{tested}");'] if self.condition else []
+        return [f'static_assert({self.condition}, "{TESTED}");'] if self.condition else []
 
     def resolved(self, parameter: Parameter) -> Parameter:
         """Returns a parameter with the types of the judged instances."""
@@ -80,6 +83,13 @@ def template_of(kernel: Kernel, contract: Contract) -> Template | None:
     listed = list(dict.fromkeys(tuple(bound[one.name] for one in guarded) for bound in given if bound))
     _check_uses(kernel, parameters, guarded, listed)
     return Template(types, sizes, _guard(guarded, listed))
+
+
+def bound_arguments(kernel: Kernel, contract: Contract) -> list[dict[str, str]]:
+    """Returns the arguments of each judged instance by template parameter; none for a kernel without known instances."""
+    parameters = template_parameters(kernel) if kernel.signature.template_parameters else ()
+    given = [_bound(parameters, one) for one in contract.instances] if parameters else []
+    return [] if None in given else [one for one in given if one is not None]
 
 
 def _bound(parameters: Sequence[TemplateParameter], instance: str) -> dict[str, str] | None:

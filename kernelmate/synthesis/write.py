@@ -22,6 +22,7 @@ from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, those_wr
 from kernelmate.synthesis.launched_sizes import with_launched_sizes
 from kernelmate.synthesis.merging import merged, merged_shape
 from kernelmate.synthesis.neutral import without_neutral
+from kernelmate.synthesis.own_grids import with_own_sides
 from kernelmate.synthesis.parts import slices_first, with_both_sides, with_parts
 from kernelmate.synthesis.pitches import with_pitches
 from kernelmate.synthesis.plan import (
@@ -128,7 +129,8 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract, *, new: bool =
             for one in way():
                 own = KernelText(kernel, contract)
                 text = for_every_type(own.template, one.definition, one.helpers) if moves else one.definition
-                yield with_searches(replace(one, why=one.why + assumed, definition=text), own)
+                found = with_own_sides(replace(one, why=one.why + assumed, definition=text), own)
+                yield with_searches(found, own)
             return
         except MissingSize as reason:
             missing = reason.__cause__ if isinstance(reason.__cause__, Refused) else missing or reason

@@ -55,6 +55,7 @@ from kernelmate.suggest.recipes import (
     wider_accumulators,
 )
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
+from kernelmate.suggest.recipes.readable import readable
 
 ALL: tuple[Recipe, ...] = (
     spread_over_grid.RECIPE,
@@ -123,7 +124,7 @@ class Recipes:
         for recipe in self._recipes:
             if request.objective.metric not in recipe.metrics:
                 continue
-            for candidate in recipe.candidates(request):
+            for candidate in (readable(request.kernel, one) for one in recipe.candidates(request)):
                 if request.stop():
                     return
                 key = (candidate.kernel.unit.text, repr(candidate.contract))

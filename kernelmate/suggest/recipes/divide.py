@@ -69,6 +69,8 @@ def _by_literal(tree: Tree, node: Node) -> Edit | None:
     literal = right if sides[1].type == "number_literal" else _constant(tree, right)
     if literal is None or not _FLOAT.fullmatch(literal):
         return None
+    if sides[0].type == "number_literal":
+        return None  # the compiler divides the two
     value = float(literal.rstrip("fF"))
     if value == 0 or abs(frexp(value)[0]) == 0.5 or not 1e-30 < abs(value) < 1e30:
         return None

@@ -71,6 +71,11 @@ GLOBAL_ATOMICS = (
         whole=True,
     ),
     EndedTechnique(r"global(?:-memory)?\s+atomics?", whole=True),
+    EndedTechnique(
+        r"adds?\s+(?:it|them|one|1)\s+to\s+(?:the\s+)?global\s+\w+",
+        "each block counts in shared memory, then adds its counts to the global ones",
+        whole=True,
+    ),
 )
 BLOCK_ATOMICS = (
     EndedTechnique(
@@ -88,13 +93,13 @@ _MEMORY = r"\b(?:shared|memory|arrays?|buffers?|scratch|tiles?|bytes|registers?|
 """Words of a clause that describes the layout of memory instead of the work of threads."""
 VECTOR = (
     EndedTechnique(
-        r"(?:one|a\s+single)\s+(?:element|value|pixel|float|number)\s+(?:per|for\s+each)\s+thread|one\s+thread\s+(?:per|for\s+each)\s+(?:element|value|pixel|output|number)",
+        r"(?:(?:exactly|only|just)\s+)?(?:one|a\s+single)\s+(?:element|value|pixel|float|number)\s+(?:per|for\s+each)\s+thread|one\s+thread\s+(?:per|for\s+each)\s+(?:element|value|pixel|output|number)",
         "several neighbouring elements per thread",
         phrase=True,
         unless=_MEMORY,
     ),
     EndedTechnique(
-        r"each\s+thread\s+(handles|computes|takes|does|loads|processes)\s+(?:one|a\s+single)\s+(?:element|value|pixel|output|number)",
+        r"(?:each|every|one)\s+thread\s+(handles|computes|takes|does|loads|processes)\s+(?:(?:exactly|only|just)\s+)?(?:one|an?|a\s+single|its)\s+(?:element|value|pixel|output|number)",
         r"each thread \g<4> several neighbouring elements",
         phrase=True,
     ),
@@ -102,7 +107,8 @@ VECTOR = (
 )
 WARP_PER_ROW = (
     EndedTechnique(r"(?:thread|block)\s+(per|for\s+each|for\s+every)\s+(\w+)", r"warp \g<4> \g<5>", phrase=True),
-    EndedTechnique(r"(each|every|one|an?)\s+(?:thread|block)(?=\s+(?:takes|handles|owns|computes|sums|does|reduces|walks|processes|works\s+on)\s+(?:one|an?|its)\s+(?:\w+\s+)?(?:row|line|token|vector|query|head|segment|list|node|vertex|sequence)\b)", r"\g<4> warp", phrase=True),
+    EndedTechnique(r"(each|every|one|an?)\s+(?:thread|block)(?=\s+(?:takes|handles|owns|computes|sums|does|reduces|walks|processes|works\s+on)\s+(?:one|an?|its)\s+(?:\w+\s+)?(?:row|column|line|token|vector|query|head|segment|list|node|vertex|sequence|element|output|result)\b)", r"\g<4> warp", phrase=True),
+    EndedTechnique(r"(?:serial|sequential)(?:ly)?(?=\s+(?:sum|loop|reduction|maximum|minimum|product|dot|pass|walk|over)\b)", phrase=True),
     EndedTechnique(r"(?:between|across)\s+(?:the\s+)?warps\s+through\s+shared\s+memory", whole=True),
     *STRIDED, *TREE,
 )  # fmt: skip
@@ -118,6 +124,7 @@ ENDED: dict[str, tuple[EndedTechnique, ...]] = {
     "flat-order": STRIDED,
     "grid-stride": (
         EndedTechnique(r"(?:one|a)\s+thread\s+(?:per|for\s+each)\s+(?:element|value|pixel|output|number)|(?:one|a\s+single)\s+(?:element|value|pixel|number)\s+per\s+thread", "a grid-stride loop", phrase=True, unless=_MEMORY),
+        EndedTechnique(r"((?:each|every|one)\s+thread\s+(?:handles|computes|takes|does|loads|processes))\s+(?:(?:exactly|only|just)\s+)?(?:one|an?|a\s+single|its)\s+(element|value|pixel|output|number)", r"\g<4> \g<5>s at the grid's stride", phrase=True),
     ),
     "interleave-chunks": (
         EndedTechnique(r"(?:each|every)\s+thread\s+\w+\s+(?:a|one|its\s+own)\s+(?:contiguous\s+)?(?:chunk|run|piece|range)(?:\s+of\s+\w+)*", "neighbouring threads take neighbouring elements", whole=True),
@@ -125,6 +132,9 @@ ENDED: dict[str, tuple[EndedTechnique, ...]] = {
         *STRIDED,
     ),
     "online-softmax": (
+        EndedTechnique(r"first\s+pass\b.*", "one pass finds the maximum and the sum", whole=True),
+        EndedTechnique(r"second\s+pass\b.*", whole=True),
+        EndedTechnique(r"third\s+pass", "second pass", phrase=True),
         EndedTechnique(r"(?:three|3)\s+passes", "two passes", phrase=True),
         EndedTechnique(r"(?:three|3)-pass", "two-pass", phrase=True),
         EndedTechnique(r"read\s+(?:three\s+times|thrice)", "read twice", phrase=True),
@@ -136,6 +146,9 @@ ENDED: dict[str, tuple[EndedTechnique, ...]] = {
     ),
     "serial-reduction": TREE,
     "single-pass-moments": (
+        EndedTechnique(r"first\s+pass\b.*", "one pass finds the mean and the variance", whole=True),
+        EndedTechnique(r"second\s+pass\b.*", whole=True),
+        EndedTechnique(r"third\s+pass", "second pass", phrase=True),
         EndedTechnique(r"(?:two|2)\s+passes", "one pass", phrase=True),
         EndedTechnique(r"(?:three|3)\s+passes", "two passes", phrase=True),
         EndedTechnique(r"(?:three|3)-pass", "two-pass", phrase=True),
@@ -189,7 +202,8 @@ def _lengths(before: tuple[str, ...], after: tuple[str, ...]) -> tuple[EndedTech
 
 _WORKERS = r"(?:threads?|warps?|blocks?|lanes?)"
 _MAPPED = (
-    rf"(?:(?:one|an?|each|every|the|all|\d+|neighbou?ring|adjacent|consecutive)\s+{_WORKERS})"
+    rf"(?:(?:one|an?(?:\s+single)?|single|each|every|the(?:\s+(?:first|last|same))?|all|\d+|neighbou?ring|adjacent|consecutive)\s+{_WORKERS}"
+    r"|(?:thread|lane|warp|block)\s+(?:0|zero|number\s+\w+))"
     r"(?:\s+(?:per|for\s+(?:each|every)|in\s+(?:each|every))\s+\w+)?(?!\s+of\s+(?!threads)\w|[-\s]+(?:diagonal|size|matri|sparse))"
 )
 """Pattern of threads to which work is assigned.
@@ -229,7 +243,8 @@ REWRITTEN = (
     ),
     *(
         EndedTechnique(
-            r"(?:naive(?:ly)?|tiled|vectori[sz]ed|unrolled|(?:un)?coalesced|atomic|shared[-\s]memory|warp[-\s]level|block[-\s]level)(?=\s+(?!add|operation|update|access|load|store|read|write)\w)",
+            r"(?:naive(?:ly)?|tiled|vectori[sz]ed|unrolled|(?:un)?coalesced|atomic|shared[-\s]memory|warp[-\s]level|block[-\s]level)(?=\s+(?!add|operation|update|access|load|store|read|write)\w)"
+            r"(?!\s+(?:\w+\s+)?(?:kernel|version|variant|one|function)s?\s+(?:below|above|after|before|that|of\s+this\s+file|in\s+this\s+file)\b)",
             phrase=True,
         )
         for _ in range(2)

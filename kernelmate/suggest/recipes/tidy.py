@@ -42,6 +42,7 @@ def tidied(old: Kernel, new: Kernel, ended: Sequence[EndedTechnique] = ()) -> Ke
             _indented,
             _braces_as_before,
             _styled,
+            _braces_as_before,  # of statements that the style puts in braces
             _single_blank_lines,
         ):
             new = step(old, new)
@@ -222,7 +223,9 @@ def _braces_as_before(old: Kernel, new: Kernel) -> Kernel:
     lines: list[str] = []
     for number, line in enumerate(new.unit.text.split("\n")):
         match = (
-            re.fullmatch(r"(\s*)(\} )?((?:if|for|while|else|do|struct)\b.*?) ?\{", line) if number in changed else None
+            re.fullmatch(r"(\s*)(\} )?((?:if|for|while|else|do|struct|(?:static )?__device__)\b.*?) ?\{", line)
+            if number in changed
+            else None
         )
         if match is None:
             head = _first_line(lines, line) if number in changed and line.endswith(") {") else None

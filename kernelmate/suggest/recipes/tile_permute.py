@@ -93,12 +93,14 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         return
     copy, fast, slow = found
     others = [name for name in extents.of if name not in {fast, slow}]
-    deep = " * ".join(f"({extents.of[name][1]})" for name in others)
+    terms = [extents.of[name][1] for name in others]
+    alone = len(terms) == 1
+    deep = " * ".join(term if alone else f"({term})" for term in terms)
     tiles = [f"cdiv({extents.of[name][1]}, {SIDE})" for name in (fast, slow)]
     folded = bool(others) and not _fits_z(request.contract, deep)
     kernel = apply_edits(request.kernel, _edits(tree, copy, extents, fast, slow, folded=folded))
     if folded:
-        tiles[0] = f"{tiles[0]} * {deep}"
+        tiles[0] = f"{tiles[0]} * {deep if not alone or deep.isidentifier() else f'({deep})'}"
     grid = (*tiles, *([deep] if others and not folded else []))
     kernel, contract = relaunch(request, kernel, grid=grid, block=(str(SIDE), str(ROWS)))
     if any(max(launch_shape(contract, size).grid[1:]) > exchange_axes.MOST_ROWS for size in contract.sizes):

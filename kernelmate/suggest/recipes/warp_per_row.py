@@ -261,13 +261,26 @@ def _with_sums_in_registers(request: SuggestRequest) -> Iterator[Kernel]:
         yield rewrite.kernel
 
 
+def _neighbours(tree: Tree, sharing: Sharing) -> bool:
+    """Returns True if consecutive turns of a shared loop access neighbouring elements of an array."""
+    for loop in (one.loop for one in sharing.loops):
+        alone = re.compile(rf"(?<![*/%] )\b{re.escape(loop.name)}\b(?! ?[*/%])")
+        if any(alone.search(index) for index in re.findall(r"\[([^\[\]]*)\]", tree.text(loop.node))):
+            return True
+    return False
+
+
 def _widened(request: SuggestRequest, kernel: Kernel, tree: Tree, plan: WarpPlan, launch: WarpLaunch) -> Rewrite:
     kernel, contract = relaunch(request, apply_edits(kernel, _edits(tree, plan)), grid=launch.grid, block=launch.block)
     name = tree.text(plan.declaration.child_by_field_name("declarator") or plan.declaration)
-    why = (
-        f"Each thread processes its part alone ({name.split('=')[0].strip()}), so that neighbouring lanes read far apart and few threads "
-        "work; a warp shares the part, its lanes access neighbouring elements, and shuffles combine their results."
-    )
+    own = name.split("=")[0].strip()
+    if _neighbours(tree, plan.sharing):
+        why = (
+            f"Each thread processes its part alone ({own}), so that neighbouring lanes read far apart and few threads "
+            "work; a warp shares the part, its lanes access neighbouring elements, and shuffles combine their results."
+        )
+    else:
+        why = f"Each thread processes its part alone ({own}), so that few threads work; a warp shares the part, and shuffles combine the results of its lanes."
     return Rewrite(kernel, contract, why)
 
 

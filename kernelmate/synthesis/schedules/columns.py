@@ -17,6 +17,7 @@ from kernelmate.source.folding import folded
 from kernelmate.synthesis.axes import Axes, Order, address, leaf_text, order_of
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.kept_text import own_row
 from kernelmate.synthesis.kernel_text import (
     GUARD,
     ITEM_BYTES,
@@ -133,7 +134,7 @@ class _ColumnReductions(Reductions):
         super().__init__(graph, kernel, Team("column", 0, 0), threads)
         self.columns, self.width = columns, width
         self.slots, self.slot = f"[{columns}]", f"[threadIdx.x % {columns}]"
-        self.leads = f"threadIdx.x % {WARP} < {columns}"
+        self.leads = "" if width >= WARP else f"threadIdx.x % {WARP} < {columns}"
 
     def exchange(self, statements: Sequence[str]) -> list[str]:
         """Combines values of the same column within a warp, if it has several threads per column."""
@@ -147,6 +148,7 @@ class _ColumnReductions(Reductions):
         names = self.names
         value, partial_, warp = names.value, names.partial, names.warp
         column = self.kernel.names.fresh("column")
+        test = f"if ({self.leads}) " if self.leads else ""
         for (kind, ctype), name in self._functions.items():
             warps = f"{self.threads} / {WARP}"
             body = [
@@ -154,7 +156,7 @@ class _ColumnReductions(Reductions):
                 f"const int {column} = threadIdx.x % {self.columns};",
                 *self.exchange([self.exchanged(kind, ctype)]),
                 GUARD,
-                f"if (threadIdx.x % {WARP} < {self.columns}) {partial_}[threadIdx.x / {WARP}][{column}] = {value};",
+                f"{test}{partial_}[threadIdx.x / {WARP}][{column}] = {value};",
                 "__syncthreads();",
                 f"{value} = {partial_}[0][{column}];",
                 *block_of(
@@ -176,13 +178,16 @@ class Columns(Passes):
 
     def __init__(self, plan: Plan, kernel: KernelText, width: int, threads: int) -> None:
         self.plan, self.kernel, self.width, self.threads = plan, kernel, width, threads
-        self.names = names = fresh_names(kernel, "row", "first", wanted="column", column="column_read", across="tiles")
+        self.layout = layout = ColumnLayout(plan)
+        across = "" if layout.column is None else layout.axes.sides[layout.column]
+        own = own_row(kernel.kernel.source, across, kernel.contract.grid) if across else ""
+        wanted = own or "column"
+        self.names = names = fresh_names(kernel, "row", "first", wanted=wanted, column=f"{wanted}_read", across="tiles")
         names.kThreads, self.constants = kernel.threads(threads)
         names.kColumns = "1"
         if width > 1:
             names.kColumns, declared = kernel.constant("Columns", width, "columns per block: whole 32-byte sectors")
             self.constants = [*declared, *self.constants]
-        self.layout = layout = ColumnLayout(plan)
         self.outputs = [one.name for one in kernel.outputs()]
         self.inputs = self.accesses(self.outputs, "column")
         for name, access in self.inputs.items():
@@ -246,7 +251,7 @@ class Columns(Passes):
         if self.centred is not None:
             ahead, declared = kernel.constant("Ahead", self.ahead, "elements per thread whose loads overlap")
             constants += declared
-            moments = Moments(self.reductions, names.kColumns, ahead)
+            moments = Moments(self.reductions, names.kColumns, ahead, apart=self.width >= WARP)
             body += ["", *self._moments(self.centred, moments, ahead)]
             helpers = moments.texts()
         else:
@@ -258,7 +263,8 @@ class Columns(Passes):
             body = [re.sub(rf"\b{names.column}\b", names.wanted, line) for line in body if not line.startswith(clamp)]
         passes = (1 if self.centred else len(self.levels())) + any(map(self.is_whole, self.plan.outputs))
         what = f"{self.width} neighbouring columns" if self.width > 1 else "each group of rows"
-        how = "each of them by a thread" if self.alone else "and combines partial results in shared memory"
+        means = "in shared memory" if self.width >= WARP else "by shuffles and in shared memory"
+        how = "each of them by a thread" if self.alone else f"and combines partial results {means}"
         why = (
             f"Written from the reference: a block of {self.threads} threads for {what}, which reads them "
             f"{'once' if passes == 1 else f'{passes} times'}{',' * self.alone} {how}, without atomics."
@@ -296,10 +302,17 @@ class Columns(Passes):
         return [
             *lines,
             f"const int {names.wanted} = {block} * {names.kColumns} + threadIdx.x % {names.kColumns};",
-            "// Threads past the last column only take part in the shuffles and barriers.",
+            *self._past(),
             f"const int {names.column} = min({names.wanted}, {columns} - 1);",
             f"const int {names.first} = {names.wanted} < {columns} ? threadIdx.x / {names.kColumns} : {height};",
         ]
+
+    def _past(self) -> list[str]:
+        """Returns the comment on threads without a column; none if no thread waits for them."""
+        if self.alone:
+            return []
+        means = "barriers" if self.width >= WARP else "shuffles and barriers"
+        return [f"// Threads past the last column only take part in the {means}."]
 
     def position(self) -> tuple[str, str]:
         """Returns the index of an element in its column, and its type."""

@@ -11,9 +11,12 @@ from functools import partial
 
 from kernelmate.errors import ContractError
 from kernelmate.source import evaluate, launch_shape
+from kernelmate.source.expressions import names_in
 from kernelmate.synthesis.axes import address
 from kernelmate.synthesis.free_map import FreeMap
+from kernelmate.synthesis.kept_text import own_position
 from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, WrittenKernel, block_of, fresh_names, those_written
+from kernelmate.synthesis.own_grids import fits_side
 from kernelmate.synthesis.plan import Plan, Refused
 from kernelmate.synthesis.schedules.permutation_packs import ElementPacks, RowPacks
 from kernelmate.synthesis.schedules.pointwise import LONG_ROW
@@ -59,11 +62,13 @@ class _PermutationTiles(FreeMap):
             raise Refused("its arrays are read in several orders" if turned else "no array is read in another order")
         self.turned = turned.pop()
         self.source, self.target = int(self.turned[-1]), last
+        self.native = self._is_native()
+        self.square = self.native and len(kernel.contract.block) == 2
         names = fresh_names(
             kernel,
             "batch",
-            source="col",
-            target="row",
+            source=self._position_name(self.source, "x") or "col",
+            target=self._position_name(self.target, "y") or "row",
             lane="tile_x",
             j="tile_y",
             k="i",
@@ -79,7 +84,9 @@ class _PermutationTiles(FreeMap):
         }
         if any(isinstance(axis, str) for order in self.orders.values() for axis in order):
             raise Refused("it selects rows of an array by index")
-        self.at: dict[int | str, str] = {axis: kernel.names.fresh(self.called(axis)) for axis in self.whole[:-1]}
+        self.at: dict[int | str, str] = {
+            axis: kernel.names.fresh(self._position_name(axis, "z") or self.called(axis)) for axis in self.whole[:-1]
+        }
         self.at[self.source], self.at[self.target] = names.source, names.target
 
     def tiled(self) -> list[str]:
@@ -100,13 +107,13 @@ class _PermutationTiles(FreeMap):
         """Returns the generated kernel."""
         kernel, names, sides = self.kernel, self.names, self.axes.sides
         blocks = [f"cdiv({sides[axis]}, {self.side})" for axis in (self.source, self.target)]
-        native = self._is_native()
+        native, square = self.native, self.square
         self.thread = (
             ("threadIdx.x", "threadIdx.y")
-            if native
+            if square
             else (f"threadIdx.x % {names.kTile}", f"threadIdx.x / {names.kTile}")
         )
-        blocks += [sides[axis] for axis in self.whole if axis not in (self.source, self.target)]
+        blocks += [sides[axis] for axis in self._rest()]
         loads = [
             f"{tile}[{names.j}][{names.lane}] = {name}[{address(self.turned, self.lengths, self.at)}];"
             for name, tile in self.tiles.items()
@@ -136,7 +143,7 @@ class _PermutationTiles(FreeMap):
             kernel.definition(kernel.head(f"__launch_bounds__({self._threads()}) "), body),
             "",
             tuple(blocks) if native else (" * ".join(blocks),),
-            (self.side, BLOCK // self.side) if native else BLOCK,
+            (self.side, BLOCK // self.side) if square else BLOCK,
         )
 
     def _threads(self) -> str:
@@ -144,19 +151,35 @@ class _PermutationTiles(FreeMap):
         return str(BLOCK) if self.constants else f"{self.names.kTile} * {self.names.kRows}"
 
     def _is_native(self) -> bool:
-        """Returns True if the baseline has a two-dimensional grid, at least as high as the generated one at every size.
+        """Returns True if the baseline's grid has as many sides, of which those after the first fit the generated ones.
 
-        The second dimension is limited to 65535.
+        They are limited to 65535.
         """
         contract = self.kernel.contract
-        if len(contract.grid) != 2 or len(contract.block) != 2 or len(self.whole) != 2:
+        if len(contract.grid) != len(self.whole) or len(self.whole) > 3:
             return False
         try:
-            heights = [(size, launch_shape(contract, size).grid[1]) for size in contract.sizes if all(size.values())]
+            shapes = [(size, launch_shape(contract, size).grid) for size in contract.sizes if all(size.values())]
         except ContractError:
             return False
-        rows = self.axes.sides[self.target]
-        return all(-(-int(evaluate(rows, size)) // self.side) <= height for size, height in heights)
+        rows, *more = self.axes.sides[self.target], *(self.axes.sides[axis] for axis in self._rest())
+        return all(
+            fits_side(-(-int(evaluate(rows, size)) // self.side), grid[1])
+            and all(fits_side(int(evaluate(side, size)), grid[2]) for side in more)
+            for size, grid in shapes
+        )
+
+    def _rest(self) -> list[int]:
+        """Returns the axes that no tile has."""
+        return [axis for axis in self.whole if axis not in (self.source, self.target)]
+
+    def _position_name(self, axis: int, letter: str) -> str:
+        """Returns the baseline's name of a position, if the same side of its grid has the axis; else empty."""
+        if not self.native or (letter == "z") == (axis in (self.source, self.target)):
+            return ""
+        own = self.kernel.contract.grid["xyz".index(letter)]
+        sizes = [{name for name, _ in names_in(one) if not name.startswith("block")} for one in (own, self.axes.sides[axis])]  # fmt: skip
+        return own_position(self.kernel.kernel.source, letter) if sizes[0] == sizes[1] else ""
 
     def _own_block(self) -> list[str]:
         """Emits the block's tile from its two block indices."""
@@ -168,12 +191,13 @@ class _PermutationTiles(FreeMap):
                 f"const int {first} = blockIdx.{letter} * {tile};"
                 for first, letter in zip(self.first, "xy", strict=True)
             ),
+            *(f"const int {self.at[axis]} = blockIdx.z;" for axis in self._rest()),
         ]
 
     def _block(self) -> list[str]:
         """Emits the block's tile from its block index."""
         names, lengths = self.names, self.lengths
-        rest = [axis for axis in reversed(self.whole) if axis not in (self.source, self.target)]
+        rest = self._rest()[::-1]
         lines = [
             *self.opening,
             f"const int {names.across} = ({lengths[self.source]} + {names.kTile} - 1) / {names.kTile};",
@@ -220,7 +244,7 @@ class _WideTiles(_PermutationTiles):
         super().__init__(plan, kernel)
         size = kernel.contract.sizes[0]
         sides = [int(evaluate(self.axes.sides[axis], size)) for axis in (self.source, self.target)]
-        rest = [axis for axis in self.whole if axis not in (self.source, self.target)]
+        rest = self._rest()
         blocks = math.prod(-(-side // self.side) for side in sides)
         blocks *= math.prod(int(evaluate(self.axes.sides[axis], size)) for axis in rest)
         held = sum(ITEM_BYTES[kernel.arguments[name].dtype] for name in self.tiles) * self.side * (self.side + 1)

@@ -16,6 +16,7 @@ from kernelmate.records import Size
 from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import address, order_of
 from kernelmate.synthesis.identities import always
+from kernelmate.synthesis.kept_text import own_subscript
 from kernelmate.synthesis.packs import Packs
 from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, walk
 from kernelmate.synthesis.schedules.passes import Passes
@@ -211,7 +212,8 @@ class RowElements(Passes):
         if not always(self.kernel.contract, fits):
             raise Refused("it reads an array along an axis that crosses its rows")
         if axis not in self.firsts:
-            name = self.kernel.names.fresh(side[:-1] if re.fullmatch(r"\w+s", side) else "part")
+            own = own_subscript(self.kernel.kernel.source, str(self.plan.node(key).data[0]))
+            name = self.kernel.names.fresh(own or (side[:-1] if re.fullmatch(r"\w+s", side) else "part"))
             behind = self.kernel.size(inner)
             first = self.kernel.names.fresh(f"first_{name}")
             self.firsts[axis] = name, first, behind if behind.isidentifier() else f"({behind})"

@@ -407,7 +407,9 @@ class Rows(RowLoops):
         lengths = [f"{one} % {self.packs.wide} == 0" for one in dict.fromkeys(whole)]
         comment = ALIGNED_ROWS.replace("rows", f"{self.over}s")
         if behind:
-            parts = " and ".join(dict.fromkeys(name for name, _, _ in self.firsts.values()))
+            parts = " and ".join(
+                dict.fromkeys(name if len(name) > 2 else "part" for name, _, _ in self.firsts.values())
+            )
             comment = f"// Packs need aligned {self.over}s and lie within one {parts}; other {self.over}s go element by element."
         guard = " && ".join(filter(None, [*lengths, self.packs.aligned(self.packs.wide)]))
         return [

@@ -17,6 +17,7 @@ from kernelmate.synthesis.elements import Elements, Numbers
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph, Node, sorted_graph
 from kernelmate.synthesis.index_maps import ORDINARY, AxisMap, linear
+from kernelmate.synthesis.kept_text import own_row
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
 from kernelmate.synthesis.plan import Key, Refused, walk
 from kernelmate.synthesis.reductions import WARP
@@ -102,7 +103,8 @@ class _Segments:
 
     def __init__(self, plan: Elements, kernel: KernelText, lanes: int) -> None:
         self.plan, self.kernel, self.lanes = plan, kernel, lanes
-        self.names = fresh_names(kernel, "kLanes", "row", "lane", "i", "begin", "end", "offset")
+        own = own_row(kernel.kernel.source, plan.domain[0], kernel.contract.grid)
+        self.names = fresh_names(kernel, "kLanes", "lane", "i", "begin", "end", "offset", row=own or "row")
         self.outputs = [one.name for one in kernel.outputs()]
         self.sums = [key for key in walk(plan) if plan.node(key).op == "segment"]
         self.offsets = offsets_of(plan.graph)

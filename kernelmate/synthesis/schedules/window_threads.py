@@ -6,8 +6,9 @@ Traffic: each array is read and written once; neighbours come from L1. Arithmeti
 from __future__ import annotations
 
 import math
+import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kernelmate.errors import ContractError
 from kernelmate.records import Size
@@ -16,6 +17,7 @@ from kernelmate.synthesis.index_maps import existing
 from kernelmate.synthesis.kept_text import own_position
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel
 from kernelmate.synthesis.names import position_name
+from kernelmate.synthesis.own_grids import fits_side
 from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.window_plan import StoreTarget, Windows, parsed, walked
 from kernelmate.synthesis.window_text import WindowText
@@ -45,6 +47,7 @@ class WindowThreads:
             self.block = (16, 16)  # as high as the blocks of many kernels
             self.native = self._is_native()
             self.block = self.block if self.native else (WARP, 8)
+        self.native = self.native or self._is_native(fits_side)
         self.names = [kernel.names.fresh(self._wanted(axis)) for axis in range(min(self.rank, 3))]
         self.outer: list[str] = []
 
@@ -116,15 +119,15 @@ class WindowThreads:
         except ContractError:
             return []
 
-    def _is_native(self) -> bool:
-        """Returns True if the grid's second and third dimensions are at most the kernel's own, since they are limited to 65535."""
+    def _is_native(self, fits: Callable[[int, int], bool] = operator.le) -> bool:
+        """Returns True if the grid's second and third dimensions fit like the kernel's own, since they are limited to 65535."""
         if len(self.kernel.contract.grid) < min(self.rank, 3) or not self.shapes:
             return self.rank < 2
         for size, (_, high, deep) in self.shapes:
             sides = [int(evaluate(side, size)) for side in self.sides]
-            if self.rank > 1 and -(-sides[1] // (self._height() * self.step)) > high:
+            if self.rank > 1 and not fits(-(-sides[1] // (self._height() * self.step)), high):
                 return False
-            if math.prod(sides[2:]) > deep:
+            if not fits(math.prod(sides[2:]), deep):
                 return False
         return True
 

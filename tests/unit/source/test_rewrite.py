@@ -331,7 +331,7 @@ def test_the_names_of_a_blocks_sides_are_kept(above: str, block: str, grid: str,
 @pytest.mark.parametrize(
     ("grid", "becomes"),
     [
-        ("cdiv(n * m * 32, 256)", "(count * 3 * 32 + kThreads - 1) / kThreads"),
+        ("cdiv(n * m * 32, 256)", "(static_cast<size_t>(count) * 3 * 32 + kThreads - 1) / kThreads"),
         ("cdiv(n, 1024)", "(count + kThreads * 4 - 1) / (kThreads * 4)"),
         ("cdiv(n, 1000)", "(count + 999) / 1000"),
     ],
@@ -705,3 +705,26 @@ def test_sides_with_const_behind_their_type_follow_in_their_declaration() -> Non
     assert "unsigned const blocks = count;\n  k<<<blocks, 256>>>(p, count, 3);" in changed
     used = host("unsigned const parts = 7;\n  k<<<parts + parts, 256>>>(p, count, 3)")
     assert "parts" not in change_launch(kernel_of(BLOCK + KERNEL + used), grid="n").unit.text
+
+
+@pytest.mark.parametrize(
+    ("grid", "host", "now"),
+    [
+        ("cdiv(rows * cols, 1024)", "", "(static_cast<size_t>(rows) * cols + 1023) / 1024"),
+        ("cdiv(rows * cols, 1024)", "int count = (int)rows;", "((size_t)rows * cols + 1023) / 1024"),
+        ("cdiv(rows * cols, 1024)", "int all = rows * cols; all += 0;", "(rows * cols + 1023) / 1024"),
+        ("cdiv(rows * 32, 256)", "", "(rows + 7) / 8"),
+        ("cdiv(rows * 32, 32)", "", "rows"),
+        ("cdiv(rows * 3, 256)", "", "(rows * 3 + 255) / 256"),
+    ],
+)
+def test_a_number_of_threads_does_not_overflow_in_host_code(grid: str, host: str, now: str, tmp_path: Path) -> None:
+    path = tmp_path / "k.cu"
+    path.write_text(
+        "// /// kernelmate\n// sizes = [{ rows = 8, cols = 8 }]\n// grid = 1\n// block = 256\n// [args]\n"
+        '// x = "inout float32[rows, cols]"\n// rows = "int32"\n// cols = "int32"\n// ///\n'
+        "__global__ void k(float* x, int rows, int cols) {}\n"
+        f"void run(float* x, int rows, int cols) {{\n  {host}\n  k<<<1, 256>>>(x, rows, cols);\n}}\n"
+    )
+    text = change_launch(load_kernel(path), grid=grid).unit.text
+    assert f"k<<<{now}, 256>>>(x, rows, cols);" in text

@@ -97,11 +97,14 @@ def test_the_head_stays_and_a_size_that_is_a_parameter_stays_free(tmp_path: Path
     assert re.search(r"norm_row\([^)]*const float\* __restrict__ w, int kD,", text)
 
 
-def test_a_number_that_the_reference_does_not_have_is_guarded(tmp_path: Path, session: Session) -> None:
+def test_a_number_of_threads_that_the_reference_does_not_have_stays_a_parameter(
+    tmp_path: Path, session: Session
+) -> None:
     text = written(session, kernel_of(tmp_path, SCALE))
-    guard = re.search(r'static_assert\(std::is_same_v<T, __half> && kBlock == 128,\s+"([^"]+)"', text)
+    guard = re.search(r'static_assert\(std::is_same_v<T, __half>,\s+"([^"]+)"', text)
     assert guard is not None
     assert guard[1] == "only the instances of the contract were tested"
+    assert re.search(r"blockIdx\.x\)? \* kBlock \+ threadIdx\.x", text)
     assert "scale<T, 128><<<" in text
 
 

@@ -218,3 +218,20 @@ def test_how_a_replaced_kernel_worked_is_not_told_in_parts_of_sentences(before: 
     for one in REWRITTEN:
         text = corrected(text, [one], (), "k")
     assert text == now
+
+
+@pytest.mark.parametrize(
+    ("recipe", "before", "now"),
+    [
+        ("vectorize", "Each thread handles exactly one element.", "Each thread handles several neighbouring elements."),
+        ("grid-stride", "Every thread takes only one element.", "Every thread takes elements at the grid's stride."),
+        ("private-histogram", "Counts bytes. Every thread takes one byte and adds it to the global bins atomically.", "Counts bytes. Each block counts in shared memory, then adds its counts to the global ones."),
+        ("warp-per-row", "One thread walks one column.", "One warp walks one column."),
+        ("warp-per-row", "Serial sum over the rows.", "Sum over the rows."),
+        ("online-softmax", "First pass: the largest value of the row.", "One pass finds the maximum and the sum."),
+        ("online-softmax", "Second pass: sum of shifted exponentials.", ""),
+        ("single-pass-moments", "First pass: the mean.", "One pass finds the mean and the variance."),
+    ],
+)  # fmt: skip
+def test_a_sentence_on_the_work_of_threads_follows_the_rewrite(recipe: str, before: str, now: str) -> None:
+    assert corrected(before, ENDED[recipe], (), "k") == now

@@ -32,6 +32,10 @@ NEW = OLD.replace("2 * x[i]", "x[i] + x[i]")
         ("Row sums. Each row is processed by one block.", "Row sums."),
         ("Row sums. TODO(ann): try a warp per row once there are few rows.", "Row sums. TODO(ann): try a warp per row once there are few rows."),
         ("Row sums. Each thread handles one row; simple but slow.", "Row sums."),
+        ("Scans each line. A single thread does a whole line, because each sum needs the one before it.", "Scans each line."),
+        ("Layer norm. The first thread computes mean and variance alone.", "Layer norm."),
+        ("Layer norm. Thread 0 sums the row.", "Layer norm."),
+        ("C = A * B, one thread per element; also the reference of the tiled kernel below.", "C = A * B; also the reference of the tiled kernel below."),
         ("Copyright 2026 the block authors, one thread per row.", "Copyright 2026 the block authors, one thread per row."),
     ],
 )  # fmt: skip

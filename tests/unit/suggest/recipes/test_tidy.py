@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from collections.abc import Callable
 from dataclasses import replace
@@ -238,3 +239,28 @@ def test_constants_are_known_by_value_and_word_where_they_stand_before_the_kerne
 )
 def test_the_number_of_warps_is_told_by_the_files_constants(head: str, text: str) -> None:
     assert warps(tree(head), 256) == text
+
+
+ALLMAN = """__global__ void k(float* x, int n)
+{
+    for (int i = 0; i < n; ++i)
+    {
+        if (x[i] > 0.0f)
+        {
+            x[i] += 1.0f;
+        }
+    }
+}
+"""
+
+
+def test_a_statement_that_gets_braces_gets_them_on_lines_of_their_own(styled: Callable[..., str]) -> None:
+    now = styled(ALLMAN, "x[i] += 1.0f;", "for (int k = 0; k < 2; ++k) x[i] += 1.0f;")
+    assert not re.search(r"\) \{$", now, re.MULTILINE), now
+    assert now.count("{") == now.count("}") == 4
+
+
+def test_every_name_of_a_declaration_is_in_the_case_of_the_file(styled: Callable[..., str]) -> None:
+    text = ALLMAN.replace("    for", "    float rowMax = 0.0f;\n    for", 1)
+    now = styled(text, "float rowMax = 0.0f;", "float rowMax = 0.0f, own_max = fmaxf(rowMax, 1.0f), own_sum = 0.0f;")
+    assert "float rowMax = 0.0f, ownMax = fmaxf(rowMax, 1.0f), ownSum = 0.0f;" in now

@@ -1,0 +1,195 @@
+"""Written kernels as a diff shows them: no needless guards, grids and names that the file has, and true comments."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelmate.session import Session
+from kernelmate.source import contract_for, load_kernel
+from kernelmate.source.folding import folded
+from kernelmate.synthesis.own_grids import fits_side
+from kernelmate.synthesis.placing import placed
+from kernelmate.synthesis.trace import trace
+from kernelmate.synthesis.write import kernels_for
+from tests.unit.synthesis.judging import assert_judged_right
+
+COLUMNS = {"x": "in float32[rows, cols]", "y": "out float32[cols]", "rows": "int32", "cols": "int32"}
+VARIANCE_BODY = "  int c = blockIdx.x * blockDim.x + threadIdx.x;\n  if (c >= cols) return;\n  float m = 0.0f, s = 0.0f;\n  for (int r = 0; r < rows; ++r) m += x[r * cols + c] / rows;\n  for (int r = 0; r < rows; ++r) s += (x[r * cols + c] - m) * (x[r * cols + c] - m);\n  y[c] = s / rows;"  # fmt: skip
+COLUMN_BODY = "  int c = blockIdx.x * blockDim.x + threadIdx.x;\n  if (c >= cols) return;\n  float s = 0.0f;\n  for (int r = 0; r < rows; ++r) s += x[r * cols + c];\n  y[c] = s;"  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "reference", ["x.sum(axis=0)", "x.argmax(axis=0).astype(np.float32)", "x.var(axis=0)"], ids=["sum", "argmax", "var"]
+)
+def test_a_warp_with_a_column_for_each_lane_tests_no_lane_and_shuffles_nothing(
+    reference: str, make: Any, tmp_path: Path
+) -> None:
+    made = make(COLUMNS, reference, sizes="{ rows = 4096, cols = 64 }", grid="cdiv(cols, block)", body=COLUMN_BODY)
+    texts = [one for one in kernels_for(trace(made[1], tmp_path), *made) if one.schedule.startswith("columns-32")]
+    assert texts
+    for one in texts:
+        assert "if (threadIdx.x % 32 < " not in one.helpers, one.helpers
+        assert "__shfl" not in one.helpers + one.definition
+        assert "shuffle" not in one.why + one.definition
+
+
+def test_columns_of_a_warp_are_right(make: Any, session: Session) -> None:
+    sizes = "{ rows = 256, cols = 40 }, { rows = 3, cols = 7 }"
+    made = make(COLUMNS, "x.var(axis=0)", sizes=sizes, grid="cdiv(cols, block)", body=VARIANCE_BODY)
+    assert any("columns" in one for one in assert_judged_right(session, made[0]))
+
+
+def test_a_reason_names_the_shuffles_of_narrow_columns(make: Any, tmp_path: Path) -> None:
+    made = make(COLUMNS, "x.sum(axis=0)", sizes="{ rows = 512, cols = 64 }", grid="cdiv(cols, block)")
+    for one in kernels_for(trace(made[1], tmp_path), *made):
+        assert ("shuffles" in one.why) == ("__shfl" in one.helpers), one.why
+        assert not re.search(r"% 32 < 32", one.helpers)
+
+
+NORM_BODY = "  int row = blockIdx.x;\n  const float* xRow = x + row * cols;\n  float rowMax = -INFINITY;\n  for (int c = 0; c < cols; ++c) rowMax = fmaxf(rowMax, xRow[c]);\n  y[row] = rowMax;"  # fmt: skip
+
+
+def test_names_of_the_replaced_kernel_are_free_in_the_case_of_its_file(make: Any, tmp_path: Path) -> None:
+    args = {"x": "in float32[rows, cols]", "y": "out float32[rows]", "rows": "int32", "cols": "int32"}
+    made = make(args, "x.max(axis=1)", sizes="{ rows = 64, cols = 4096 }", body=NORM_BODY)
+    text = placed(*made, next(kernels_for(trace(made[1], tmp_path), *made)))[0].unit.text
+    assert "rowMax" in text
+    assert not re.search(r"\b(?:row_max|x_row)\b", text), text
+
+
+@pytest.mark.parametrize(("name", "local"), [("scaleRows", "xPack"), ("scale_rows", "x_pack")])
+def test_the_name_of_a_kernel_tells_the_case_where_its_locals_do_not(
+    name: str, local: str, make: Any, tmp_path: Path
+) -> None:
+    made = make(
+        {"x": "in float32[n]", "y": "out float32[n]", "n": "int32"},
+        "x * 2",
+        sizes="{ n = 65536 }",
+        grid="cdiv(n, block)",
+    )
+    path = Path(made[0].unit.path)
+    path.write_text(path.read_text().replace("work(", f"{name}("))
+    kernel = load_kernel(path)
+    contract = contract_for(kernel)
+    text = placed(kernel, contract, next(kernels_for(trace(contract, tmp_path), kernel, contract)))[0].unit.text
+    assert re.search(rf"\b{local}\b", text), text
+
+
+def test_the_rest_of_a_statement_begins_with_its_tabs() -> None:
+    line = "\t\tfor (int col = kWarpSize * kKept + lane * kPack; col < columns; col += kWarpSize * kPack) {"
+    first, second = folded(line, 80)
+    assert first.startswith("\t\tfor")
+    assert second == "\t\t     col += kWarpSize * kPack) {"
+
+
+STENCIL = "def reference(u):\n    v = u.copy()\n    v[1:-1, 1:-1, 1:-1] = u[:-2, 1:-1, 1:-1] + u[2:, 1:-1, 1:-1] + u[1:-1, :-2, 1:-1] + u[1:-1, 1:-1, 2:]\n    return v"  # fmt: skip
+GROUPS = "def reference(x, groups):\n    v = x.reshape(batch_of(x), groups, -1)\n    return (v / np.sqrt((v * v).mean(axis=2, keepdims=True))).reshape(x.shape)\n\n\ndef batch_of(x):\n    return x.shape[0]"  # fmt: skip
+OWN_GRIDS = {
+    "a stencil in three dimensions": (
+        {"u": "in float32[nz, ny, nx]", "v": "out float32[nz, ny, nx]", "nx": "int32", "ny": "int32", "nz": "int32"},
+        STENCIL, "{ nz = 16, ny = 32, nx = 64 }", 'cdiv(nx, 32)", "cdiv(ny, 4)", "cdiv(nz, 2)', "[32, 4, 2]",
+        "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  int j = blockIdx.y * blockDim.y + threadIdx.y;\n  int k = blockIdx.z * blockDim.z + threadIdx.z;",
+        ["cdiv(nx, 32)", "cdiv(ny, 8)", "nz"], ["const int i = blockIdx.x", "const int j = blockIdx.y", "const int k = blockIdx.z;"],
+    ),
+    "a permutation of three axes": (
+        {"x": "in float32[n, c, hw]", "y": "out float32[n, hw, c]", "n": "int32", "c": "int32", "hw": "int32"},
+        "x.transpose(0, 2, 1)", "{ n = 4, c = 64, hw = 256 }", 'cdiv(hw, block)", "c", "n', "256",
+        "  int p = blockIdx.x * blockDim.x + threadIdx.x;\n  int ch = blockIdx.y;\n  int image = blockIdx.z;",
+        ["cdiv(hw, 32)", "cdiv(c, 32)", "n"], ["const int image = blockIdx.z;", "const int p = ", ", ch = "],
+    ),
+    "groups of images": (
+        {"x": "in float32[batch, channels, pixels]", "y": "out float32[batch, channels, pixels]", "batch": "int32", "channels": "int32", "pixels": "int32", "groups": "int32"},
+        GROUPS, "{ batch = 4, channels = 32, pixels = 256, groups = 8 }", 'groups", "batch', "128", "",
+        ["groups", "batch"], ["static_cast<size_t>(blockIdx.y) * groups + blockIdx.x;"],
+    ),
+    "a matrix product": (
+        {"a": "in float32[m, k]", "b": "in float32[k, n]", "c": "out float32[m, n]", "m": "int32", "n": "int32", "k": "int32"},
+        "a @ b", "{ m = 128, n = 128, k = 128 }", 'cdiv(n, 16)", "cdiv(m, 16)', "[16, 16]", "",
+        ["cdiv(n, 32)", "cdiv(m, 32)"], ["first_row = blockIdx.y * kTileM;", "first_column = blockIdx.x * kTileN;"],
+    ),
+}  # fmt: skip
+
+
+def test_the_last_side_of_a_grid_needs_no_parameter(make: Any, tmp_path: Path) -> None:
+    args, reference, sizes, grid, block, _, sides, lines = OWN_GRIDS["groups of images"]
+    args = {name: entry for name, entry in args.items() if name != "batch"}
+    more = 'require = ["channels % groups == 0", "groups > 0"]'
+    made = make(args, reference, sizes=sizes, grid=grid, block=block, more=more)
+    one = next(kernels_for(trace(made[1], tmp_path), *made))
+    assert [*one.grid] == sides
+    assert all(line in one.definition for line in lines), one.definition
+
+
+@pytest.mark.parametrize("name", OWN_GRIDS)
+def test_a_grid_of_several_sides_stays_one(name: str, make: Any, tmp_path: Path) -> None:
+    args, reference, sizes, grid, block, body, sides, lines = OWN_GRIDS[name]
+    more = 'require = ["channels % groups == 0", "groups > 0"]' if "groups" in args else ""
+    made = make(args, reference, sizes=sizes, grid=grid, block=block, body=body, more=more)
+    one = next(kernels_for(trace(made[1], tmp_path), *made))
+    assert [*one.grid] == sides
+    assert not re.search(r"blockIdx\.x [/%]", one.definition), one.definition
+    assert all(line in one.definition for line in lines), one.definition
+
+
+@pytest.mark.parametrize(("blocks", "own", "fits"), [(8, 8, True), (60000, 60000, True), (16, 8, True), (16, 1, False), (60000, 30000, False)])  # fmt: skip
+def test_a_second_side_may_grow_where_its_limit_is_far(blocks: int, own: int, fits: bool) -> None:
+    assert fits_side(blocks, own) is fits
+
+
+def test_the_threads_of_a_template_stay_its_parameter(make: Any, tmp_path: Path) -> None:
+    args = {"x": "in float32[rows, cols]", "y": "out float32[rows, cols]", "rows": "int32", "cols": "int32"}
+    reference = "def reference(x):\n    return x / np.sqrt((x**2).mean(axis=1, keepdims=True) + 1e-6)"
+    sizes = "{ rows = 64, cols = 1024 }, { rows = 3, cols = 7 }"
+    kernel, _ = make(args, reference, sizes=sizes, body="  __shared__ float partial[THREADS];")
+    path = Path(kernel.unit.path)
+    host = "void run(const float* x, float* y, int rows, int cols) { work<128><<<rows, 128>>>(x, y, rows, cols); }"
+    path.write_text(
+        path.read_text()
+        .replace("__global__", "template <int THREADS>\n__global__")
+        .replace("// reference", '// instances = ["work<128>"]\n// reference')
+        + host
+    )
+    kernel = load_kernel(path)
+    contract = contract_for(kernel)
+    texts = [one for one in kernels_for(trace(contract, tmp_path), kernel, contract) if one.block == 128]
+    text = next(placed(kernel, contract, one)[0].unit.text for one in texts if "block" in one.schedule)
+    assert "__launch_bounds__(THREADS)" in text
+    assert "THREADS / kWarpSize" in text
+    assert "work<128><<<rows, 128>>>" in text
+    assert not re.search(r"kThreads|static_assert", text), text
+
+
+def test_a_column_has_the_name_that_the_kernel_gave_it(make: Any, tmp_path: Path) -> None:
+    body = "  int col = blockIdx.x * blockDim.x + threadIdx.x;\n  if (col >= cols) return;"
+    made = make(COLUMNS, "x.sum(axis=0)", sizes="{ rows = 512, cols = 64 }", grid="cdiv(cols, block)", body=body)
+    text = next(kernels_for(trace(made[1], tmp_path), *made)).definition
+    assert "const int col = blockIdx.x * kColumns" in text
+    assert "y[col] = " in text
+
+
+REASONS = {
+    "columns": (COLUMNS, "x.sum(axis=0)", "{ rows = 512, cols = 64 }", "cdiv(cols, block)"),
+    "rows": (COLUMNS | {"y": "out float32[rows]"}, "x.sum(axis=1)", "{ rows = 64, cols = 2048 }", "rows"),
+    "long rows": (COLUMNS | {"y": "out float32[rows]"}, "x.max(axis=1)", "{ rows = 4, cols = 60000 }", "rows"),
+    "scan": (COLUMNS | {"y": "out float32[rows, cols]"}, "np.cumsum(x, axis=1)", "{ rows = 64, cols = 1024 }", "rows"),
+    "map": (COLUMNS | {"y": "out float32[rows, cols]"}, "x * 2", "{ rows = 64, cols = 1024 }", "rows"),
+    "transposed": (COLUMNS | {"y": "out float32[cols, rows]"}, "x.T * 2", "{ rows = 64, cols = 1024 }", "rows"),
+}
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_a_reason_names_only_what_the_text_has(name: str, make: Any, tmp_path: Path) -> None:
+    args, reference, sizes, grid = REASONS[name]
+    made = make(args, reference, sizes=sizes, grid=grid)
+    for one in kernels_for(trace(made[1], tmp_path), *made):
+        text = re.sub(r"//[^\n]*", "", one.helpers + one.definition)
+        assert "shuffle" not in one.why or "__shfl" in text, one.why
+        assert "shared memory" not in one.why or "__shared__" in text, one.why
+        assert "packs of" not in one.why or "Pack" in text, one.why
+        checked = re.findall(r"reinterpret_cast<size_t>\((\w+)\)", text)
+        packed = re.findall(r"\*>\((\w+?)(?:_row)?(?: \+|\))", text)
+        assert {*checked} <= {*packed} | {"row_data", "kept"}, (checked, packed, text)
