@@ -39,14 +39,19 @@ class ListedVersion:
         number: its position; 0 is the present kernel.
         found: the candidate with its verdict; None for the present kernel.
         rejected: True if the user rejected it.
-        name: the candidate's name, by which it differs from others of its author; empty for the present kernel.
+        among: all candidates of the list, with which its name is made.
     """
 
     key: int
     number: int
     found: Judged | None
     rejected: bool
-    name: str = ""
+    among: Sequence[Judged] = ()
+
+    @property
+    def name(self) -> str:
+        """The candidate's name, by which it differs from others of its author; empty for the present kernel."""
+        return "" if self.found is None else candidate_names(self.among)[self.number - 1]
 
     @property
     def label(self) -> str:
@@ -116,10 +121,10 @@ class VersionList:
     def versions(self) -> tuple[ListedVersion, ...]:
         """Returns all versions, the present kernel first."""
         with self._lock:
-            names = candidate_names([one for _, one in self._found])
+            found = [one for _, one in self._found]
             listed = [
-                ListedVersion(key, number, one, key in self._rejected, name)
-                for number, (name, (key, one)) in enumerate(zip(names, self._found, strict=True), 1)
+                ListedVersion(key, number, one, key in self._rejected, found)
+                for number, (key, one) in enumerate(self._found, 1)
             ]
             return (ListedVersion(self._first, 0, None, False), *listed)
 

@@ -170,6 +170,7 @@ def _versions(server: KernelmateServer, place: CommandTarget) -> list[Recorded]:
 
 
 def _label(one: Recorded) -> str:
+    from kernelmate.report.chart import author_name
     from kernelmate.report.history import standing_of, verdict_of, when
     from kernelmate.report.words import case_time_words
 
@@ -177,7 +178,7 @@ def _label(one: Recorded) -> str:
     timing = None if verdict is None else verdict.timing
     time = "" if timing is None else f"{case_time_words(timing.median_us, timing)}, "
     prompt = f' for "{one.judged.prompt}"' if one.judged.prompt else ""
-    return f"{one.judged.author}: {standing_of(one)[0]}, {time}{when(one.at_us)}{prompt}"
+    return f"{author_name(one.judged.author)}: {standing_of(one)[0]}, {time}{when(one.at_us)}{prompt}"
 
 
 def _sources(place: CommandTarget) -> Any:
