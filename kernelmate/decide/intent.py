@@ -52,7 +52,7 @@ _EXPLAIN = re.compile(
 _LOOK = re.compile(
     _POLITE
     + r"(?:show|display|print|list|report|count|check|measure|bench(?:mark)?|test|judge|verify|prove|compare|estimate|predict|tell"
-    rf"|time (?=(?:it|this|the kernel|my kernel)\b)|run (?:it|this|the kernel|my kernel){_END})\b"
+    rf"|time (?=(?:it|this|the kernel|my kernel)\b)|run (?:it|this|the kernel|my kernel|the benchmarks?|the tests?)(?: again)?{_END})\b"
 )
 _CHANGE = re.compile(
     rf"{LOWER}|{RAISE}|\b(?:fast(?:er|est)|quick(?:er|est)|better|best|improv\w*|optimi[sz]\w*|speed (?:it|this|the)|make|fix|repair|try|use|using|get rid|how about|can you|could you"
@@ -191,7 +191,7 @@ def read_intent(
         found = re.search(pattern, text)
         if found is not None:
             return Intent("impossible", prompt, f"{reason.format(found[1])} Nothing was tried.")
-    if (_LOOK.match(text) or re.search(r"\w\W*\?\W*$", prompt)) and not _CHANGE.search(text):
+    if (_LOOK.match(_FOLLOWS.sub("", text)) or re.search(r"\w\W*\?\W*$", prompt)) and not _CHANGE.search(text):
         return Intent("explain", prompt, QUESTION)
     lifted = None if earlier is None else _lifted(prompt, text, earlier, baseline)
     if lifted is not None:

@@ -89,6 +89,8 @@ NOT_SLOWER = (
     r"(?:not?|never|do not|don'?t|cannot|can'?t|won'?t|isn'?t|mustn'?t) (?:be |get |getting |become |made |make it |run |any |much )*slower"
     r"|no slow[ -]?downs?|without (?:any )?(?:slow\w+(?: (?:it )?down)?|loss of speed|losing speed|getting slower|being slower)"
     r"|keep\w* (?:up )?(?:the |its )*(?:speed|performance|run ?time)\b"
+    r"|(?:speed|performance|run ?time|throughput|latency|time) (?:should|must|may|can|does|do|shall)(?: ?not|n'?t)"
+    r" (?:drop|fall|suffer|degrade|regress|decrease|increase|rise|grow|(?:get|be|become|go) (?:any )?(?:worse|down|up))\b"
     r"|(?:at |keep\w* |with )?(?:the )?same (?:speed|run ?time|performance)|as fast as (?:now|before|it is)"
 )
 
@@ -273,7 +275,7 @@ _STRUCTURES = [
     for words, authors, pattern in STRUCTURES
 ]
 _QUESTION = re.compile(
-    r"^\W*(?:why|what(?:'?s)?(?! i (?:want|need|ask)\w*)|how(?! about)|where (?:is|are|does|do|did)|tell me (?:why|what|about)|explain)\b"
+    r"^\W*(?:why|what(?:'?s)?(?! i (?:want|need|ask)\w*| about \w+ing\b)|how(?! about)|where (?:is|are|does|do|did)|tell me (?:why|what|about)|explain)\b"
     r"|^\W*(?:is|are|does|did|was|were) (?!it possible|there (?:a|any) way)(?:it|this|that|the|there|my|these|those)\b"
     r"|^\W*(?:should|shall|do|did|may) (?:i|we)\b|^\W*which\b|^\W*(?:does|did) \w+\b|[^?]*\b(?:why|how come)\W*$"
     r"|^\W*(?!is it possible|is there (?:a|any) way)(?:which|where|who|when|is|are|does|do|did|has|was|will|should(?! you)|would(?! you))\b.*\?"
