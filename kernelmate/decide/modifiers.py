@@ -277,7 +277,7 @@ _STRUCTURES = [
 _QUESTION = re.compile(
     r"^\W*(?:why|what(?:'?s)?(?! i (?:want|need|ask)\w*| about \w+ing\b)|how(?! about)|where (?:is|are|does|do|did)|tell me (?:why|what|about)|explain)\b"
     r"|^\W*(?:is|are|does|did|was|were) (?!it possible|there (?:a|any) way)(?:it|this|that|the|there|my|these|those)\b"
-    r"|^\W*(?:should|shall|do|did|may) (?:i|we)\b|^\W*which\b|^\W*(?:does|did) \w+\b|[^?]*\b(?:why|how come)\W*$"
+    r"|^\W*(?:should|shall|do|did|may) (?:i|we)\b|^\W*which\b|^\W*(?:does|did) (?!not\b|nothing\b|something\b|the wrong\b)\w+\b|[^?]*\b(?:why|how come)\W*$"
     r"|^\W*(?!is it possible|is there (?:a|any) way)(?:which|where|who|when|is|are|does|do|did|has|was|will|should(?! you)|would(?! you))\b.*\?"
 )
 

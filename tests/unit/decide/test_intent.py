@@ -60,6 +60,7 @@ PROMPTS: dict[str, Means] = {
     "works for n=1024 but not for n=1000": search("correct", "n = 1024", "n = 1000"),
     "make it handle odd sizes": search("correct"),
     "add bounds checks": search("correct"),
+    "does not compile": search("correct"),
     # Questions and requests to look.
     "show me the occupancy": EXPLAIN,
     "print the register count": EXPLAIN,
