@@ -95,7 +95,7 @@ export class Previews implements vscode.Disposable, vscode.TextDocumentContentPr
   async show(suggestion: Suggestion): Promise<boolean> {
     const document = await vscode.workspace.openTextDocument(suggestion.uri);
     if (this.elsewhere(suggestion.uri)) {
-      const ready = `${suggestion.label} is ready for ${baseName(suggestion.uri)}. ${verdictOf(suggestion)}`;
+      const ready = `${authorIn(suggestion.label)} is ready for ${baseName(suggestion.uri)}. ${verdictOf(suggestion)}`;
       if ((await vscode.window.showInformationMessage(ready, "Show", "Discard")) !== "Show") {
         return false;
       }
@@ -128,7 +128,7 @@ export class Previews implements vscode.Disposable, vscode.TextDocumentContentPr
       }
     }
     this.tellOpen();
-    await vscode.commands.executeCommand("vscode.diff", before, after, `${shown.label} ↔ ${baseName(shown.uri)}`, {
+    await vscode.commands.executeCommand("vscode.diff", before, after, `${baseName(shown.uri)} ↔ ${authorIn(shown.label)}`, {
       preview: false,
       viewColumn: columnOf(shown.uri, vscode.ViewColumn.Active),
     });

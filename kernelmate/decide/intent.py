@@ -12,7 +12,7 @@ from typing import Literal
 
 from kernelmate.decide.metrics import METRICS, WORDS
 from kernelmate.decide.modifiers import is_question
-from kernelmate.decide.objective import CAN_BE_ASKED, fold, names_a_metric, read_objective
+from kernelmate.decide.objective import CAN_BE_ASKED, LOWER, RAISE, fold, names_a_metric, read_objective
 from kernelmate.errors import UsageError
 from kernelmate.records import MetricName, Objective, Verdict
 
@@ -34,6 +34,7 @@ METRIC_PROMPTS: dict[MetricName, str] = {
 
 NOT_UNDERSTOOD = "Nothing in the prompt was understood, so nothing was tried."
 QUESTION = "A question about the kernel: nothing is changed."
+NO_SUCH_LIMIT = "The earlier prompt has no such limit, so nothing was tried."
 NOTHING_BEFORE = "There is no earlier prompt that this could follow, so nothing was tried."
 
 _POLITE = r"^(?:(?:please|pls|ok(?:ay)?|hey|hi|so|well|thanks|thank you|then|now|just|can you|could you|would you|i'?d like to|i want(?: you)? to|let'?s)\b[\s,.!]*)*"
@@ -48,9 +49,23 @@ _EXPLAIN = re.compile(
 )
 """Requests for information rather than for a change, without a question mark."""
 
+_LOOK = re.compile(
+    _POLITE
+    + r"(?:show|display|print|list|report|count|check|measure|bench(?:mark)?|test|judge|verify|prove|compare|estimate|predict|tell"
+    rf"|time (?=(?:it|this|the kernel|my kernel)\b)|run (?:it|this|the kernel|my kernel|the benchmarks?|the tests?)(?: again)?{_END})\b"
+)
+_CHANGE = re.compile(
+    rf"{LOWER}|{RAISE}|\b(?:fast(?:er|est)|quick(?:er|est)|better|best|improv\w*|optimi[sz]\w*|speed (?:it|this|the)|make|fix|repair|try|use|using|get rid|how about|can you|could you"
+    r"|would you|please|versions?|variants?|candidates?|(?:kernel|one|code) (?:with|that|which)|without|at most|at least|under|below)\b"
+)
+"""Words of a request for a change, without which `show`, `check` or a metric with a question mark ask to look."""
+
+ORDINALS = ("first", "second", "third", "fourth", "fifth")
+_ORDINAL = "|".join(ORDINALS)
+
 _ACCEPT = re.compile(
     _POLITE
-    + rf"(?:accept|take|apply|keep|use|adopt)(?: (?:it|that|this|that one|this one|the best(?: one)?|the (?:first|best) candidate|#?\d+|(?:number|candidate|version) #?\d+))?{_END}"
+    + rf"(?:accept|take|apply|keep|use|adopt)(?: (?:it|that|this|that one|this one|the best(?: one)?|the best candidate|(?:the )?(?:{_ORDINAL})(?: (?:one|candidate|version))?|#?\d+|(?:number|candidate|version) #?\d+))?{_END}"
 )
 _UNDO = re.compile(
     _POLITE
@@ -66,6 +81,26 @@ _MORE = re.compile(
     rf"|continue|go on|keep (?:going|trying|searching)|next(?: one)?|try harder|(?:re)?try|not (?:this|that)(?: one)?){_END}"
 )
 """Requests to search on, which say nothing new."""
+
+_LIFT = re.compile(
+    r"^\W*(?:(?:but|and|ok(?:ay)?|now|then|so|please|you can|you may|also)\b\W*)*"
+    r"(?:(?:drop|remove|forget|ignore|lift|skip|no|without) (?:about )?(?:(?:the|that|those|my|all|any) )*(.*?) ?"
+    r"\b(?P<limit>limits?|constraints?|bounds?|restrictions?|requirements?|conditions?)\b(?: (?:on|of|for|about) (.*))?"
+    r"|(?:allow|permit|change|alter|vary) (?:more |using |the use of )?(.*)|(?:it |they |that )?(?:need not|needn'?t|does(?: not|n'?t) (?:have|need) to) be (.*)"
+    r"|(\D*?) (?:is|are) (?:ok(?:ay)?|fine|allowed)(?: now| again| too)?)\W*$"
+)
+"""Follow-ups that take an earlier constraint back: "drop the register limit", "atomics are fine"."""
+
+_CONSTRAINED: tuple[tuple[str, str], ...] = (
+    ("registers", r"\breg(?:ister)?s?\b"),
+    ("shared_bytes", r"\b(?:shared|smem)\b"),
+    ("occupancy", r"\boccupancy\b"),
+    ("atomics", r"\batomics?\b"),
+    ("deterministic", r"\b(?:non-?)?(?:determinis\w+|reproducib\w+)\b"),
+    ("block", r"\bblock\b"),
+    ("launch", r"\b(?:launch|grid)\b"),
+)
+"""Kinds of constraints, and the words that name them where one is taken back."""
 
 _QUALIFIES = re.compile(r"^\W*(?:without|with|using|keeping|keep|only|at most|not|no|don'?t|do not|never)\b")
 
@@ -156,6 +191,11 @@ def read_intent(
         found = re.search(pattern, text)
         if found is not None:
             return Intent("impossible", prompt, f"{reason.format(found[1])} Nothing was tried.")
+    if (_LOOK.match(_FOLLOWS.sub("", text)) or re.search(r"\w\W*\?\W*$", prompt)) and not _CHANGE.search(text):
+        return Intent("explain", prompt, QUESTION)
+    lifted = None if earlier is None else _lifted(prompt, text, earlier, baseline)
+    if lifted is not None:
+        return lifted
     follows = _FOLLOWS.match(text)
     if earlier is not None and (follows or (_QUALIFIES.match(text) and not names_a_metric(text))):
         return _continued(prompt, text, earlier, baseline)
@@ -167,8 +207,9 @@ def _step(prompt: str, text: str) -> Intent | None:
     if _UNDO.match(text):
         return Intent("undo", prompt, "The version before takes its place again.")
     if _ACCEPT.match(text):
-        digits = re.search(r"\d+", text)
-        return Intent("accept", prompt, "A candidate is taken.", number=None if digits is None else int(digits[0]))
+        digits, ordinal = re.search(r"\d+", text), re.search(_ORDINAL, text)
+        number = ORDINALS.index(ordinal[0]) + 1 if ordinal else int(digits[0]) if digits else None
+        return Intent("accept", prompt, "A candidate is taken.", number=number)
     return None
 
 
@@ -180,6 +221,22 @@ def _searched(prompt: str, baseline: Verdict | None, *, after_nothing: bool) -> 
             return Intent("explain", prompt, QUESTION)
         return Intent("unknown", prompt, NOTHING_BEFORE if after_nothing else NOT_UNDERSTOOD)
     return Intent("search", prompt, objective.reading, objective)
+
+
+def _lifted(prompt: str, text: str, earlier: Objective, baseline: Verdict | None) -> Intent | None:
+    """Returns the earlier objective without the constraints that a follow-up takes back; None for any other prompt."""
+    found = _LIFT.match(text)
+    if found is None:
+        return None
+    named = " ".join(filter(None, found.groups()))
+    kinds = {kind for kind, words in _CONSTRAINED if re.search(words, named)}
+    everything = not kinds and found["limit"] is not None
+    left = tuple(one for one in earlier.constraints if not everything and one.kind not in kinds)
+    if len(left) == len(earlier.constraints):
+        return Intent("unknown", prompt, NO_SUCH_LIMIT) if found["limit"] else None
+    joined = restated(replace(earlier, constraints=left))
+    objective = read_objective(joined, baseline)
+    return Intent("search", joined, objective.reading, objective)
 
 
 def _continued(prompt: str, text: str, earlier: Objective, baseline: Verdict | None) -> Intent:

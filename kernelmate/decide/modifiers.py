@@ -9,32 +9,33 @@ from dataclasses import dataclass, field
 from kernelmate.records import Constraint, Preference
 
 _WORDS = """
-    a about above absolutely accuracy achieve achieved actually again all allow allowed allows also always am amount an
-    and any anything anyway are around as assign at attention avoid away back batch batches be because been before being
-    below best better big bit block blocks both bottleneck bound bring bringing buffer buffers but by calculation call
-    calls can can't cannot care cases change changing choose code cols column columns computation compute computed
-    computes computing condition cost costs could count cuda cut data did do does doesn doesn't doing don don't done
-    down each easy either element elements else enough especially etc evaluate even every everything exact exactly
-    exceed expense extra far fast few fewer fine first fit fix float for four from full function further get gets
-    getting give given global go goes going good gpu great guys had half halve halved happen happens happy hard has have
-    having he hello help her here hey hi high higher hot how i i'd i'm i've if implement implementation important
-    improve in inference inner input inputs instead instruction instructions into is isn't it it's its itself just kb
-    keep keeping keeps kept kernel kernels kib know large larger layer layernorm least leave left less let let's level
-    like limit little load loaded loads long look looks loop loops lot lots low lower made main make makes making many
-    matmul matrix matter matters maximum may maybe mb me mean means memory metric might mind minimal minimise minimize
-    minimum more most much must my near necessary need needed needs never new next nice no not nothing now number
-    numbers nvidia of off often ok okay on once one ones only onto operation operations opt optimal or original other
-    our out output outputs over overall part pass per perfectly perhaps place please pls plz possible possibly prefer
-    preferably present pressure probably problem process profiler program push put quite rather read reads really reduce
-    reduction register registers requirement requirements respect rest result results rewrite rid right row rows run
-    running runs safe same say says second see seems set shall shared should show side similar simple since single size
-    sizes small smaller so softmax some something soon spare speed spend stay stays step still stop store stored stores
-    such suggest sum sure take takes taking target tell than thank thanks that that's the their them then there there's
-    these they thing things think this those thread threads three through thx tight time times to together too total
-    touch training transform transpose try trying turn twice two unless until up us usage use used uses using value
-    values variant version versions very want wanted wants warp warps was way we we'd well were what when where which
-    while whole width will wish with within work working works would write writes writing wrong wrote yet you your
-    yourself u ur
+    a about above absolutely accuracy achieve achieved actually again all allow allowed allows also always am amount
+    an and any anything anyway are around as assign at attention avoid away back batch batches be because been
+    before being below best better big bit block blocks both bottleneck bound bring bringing buffer buffers but by
+    calculation call calls can can't cannot care cases change changing check choose code cols column columns compare
+    computation compute computed computes computing condition cost costs could count cuda cut data did divisible do
+    does doesn doesn't doing don don't done down each easy either element elements else enough especially etc
+    evaluate even every everything exact exactly exceed expected expense extra far fast few fewer fine first fit fix
+    float for four from full function further get gets getting give given global go goes going good gpu great guys
+    had half halve halved happen happens happy hard has have having he hello help her here hey hi high higher hot
+    how i i'd i'm i've if implement implementation important improve in inference inner input inputs instead
+    instruction instructions into is isn't it it's its itself just kb keep keeping keeps kept kernel kernels kib
+    know large larger last layer layernorm least leave left less let let's level like limit little load loaded loads
+    long look looks loop loops lot lots low lower made main make makes making many matmul matrix matter matters
+    maximum may maybe mb me mean means memory metric might mind minimal minimise minimize minimum more most much
+    multiple must my near necessary need needed needs never new next nice no not nothing now number numbers numpy
+    nvidia odd of off often ok okay on once one ones only onto operation operations opt optimal or original other
+    our out output outputs over overall part pass per perfectly perhaps place please pls plz possible possibly
+    prefer preferably present pressure probably problem process profiler program push put quite rather read reads
+    really reduce reduction reference register registers requirement requirements respect rest result results
+    rewrite rid right row rows run running runs safe same say says second see seems set shall shared should show
+    shows side similar simple since single size sizes small smaller so softmax some something soon spare speed spend
+    stay stays step still stop store stored stores such suggest sum sure take takes taking target tell than thank
+    thanks that that's the their them then there there's these they thing things think this those thread threads
+    three through thx tight time times to together too total touch training transform transpose try trying turn
+    twice two u unless until up ur us usage use used uses using value values variant version versions very want
+    wanted wants warp warps was way we we'd well were what when where which while whole width will wish with within
+    work working works would write writes writing wrong wrote yet you your yourself
 """
 
 FILLERS = frozenset(_WORDS.split())
@@ -43,7 +44,7 @@ FILLERS = frozenset(_WORDS.split())
 
 NOT = (
     r"(?:(?:no|without|avoid\w*|not|never|don'?t|do not|remov\w+|get rid of|getting rid of|eliminat\w+|drop|free of|instead of)"
-    r" (?:(?:the|any|all|an?|use|using|used|usage of|of|need\w*|rely\w*|on|to|do|doing|global|these|those|my|more calls to) )*)"
+    r" (?:(?:the|any|all|an?|use|using|used|usage of|of|need\w*|rely\w*|on|to|with|do|doing|global|these|those|my|more calls to) )*)"
 )
 """Words that negate what follows."""
 
@@ -64,6 +65,7 @@ BOUNDS: tuple[tuple[str, int], ...] = (
     (rf"{REGISTERS}(?: per thread)? ?(?:{BELOW}) ?(\d+)", 1),
     (rf"(?:{AT_MOST}|use|using|with|in|to|have) (\d+) {REGISTERS}(?: per thread)?(?: or (?:fewer|less))?", 0),
     (rf"(\d+) {REGISTERS}(?: per thread)?,? (?:or (?:fewer|less|below|under)|at most|max(?:imum)?|tops)", 0),
+    (rf"(\d+) {REGISTERS}(?: per thread)? (?:are|is|would be) (?:ok(?:ay)?|fine|allowed|enough)", 0),
     (rf"{REGISTERS}(?: per thread)?(?: down)? ?(?:{AT_MOST}|to|at) ?(\d+)", 0),
 )
 """Patterns of an upper bound of registers, each with the amount to subtract from the matched number."""
@@ -73,7 +75,7 @@ SHARED_BOUND = (
     rf"|{SHARED}(?: use| usage)? (?:{AT_MOST}|{BELOW}|to) (\d+) ?(k|kb|kib|bytes?|b)\b"
 )
 
-NO_ATOMICS = rf"{NOT}(?:atomic ?(?:add|max|min|cas|exch|operations?|ops?|instructions?|adds)s?|atomics?)(?:\(\))?|atomics?[ -]free"
+NO_ATOMICS = rf"(?:{NOT}|replac\w* (?:the |all |those |these |its )*)(?:atomic ?(?:add|max|min|cas|exch|operations?|ops?|instructions?|adds)s?|atomics?)(?:\(\))?|atomics?[ -]free"
 DETERMINISTIC = (
     r"(?:fully )?determinis(?:tic(?:ally)?|m)|reproducib\w+(?: results?)?|bit[ -]?(?:wise|for[ -]bit)?[ -]?(?:identical|exact|stable|reproducib\w+)"
     r"|(?:the )?same (?:results?|answers?|bits|output) (?:(?:in|for|at|on) )?(?:each|every) (?:time|run|launch)|run[ -]to[ -]run(?: stab\w+)?"
@@ -87,6 +89,8 @@ NOT_SLOWER = (
     r"(?:not?|never|do not|don'?t|cannot|can'?t|won'?t|isn'?t|mustn'?t) (?:be |get |getting |become |made |make it |run |any |much )*slower"
     r"|no slow[ -]?downs?|without (?:any )?(?:slow\w+(?: (?:it )?down)?|loss of speed|losing speed|getting slower|being slower)"
     r"|keep\w* (?:up )?(?:the |its )*(?:speed|performance|run ?time)\b"
+    r"|(?:speed|performance|run ?time|throughput|latency|time) (?:should|must|may|can|does|do|shall)(?: ?not|n'?t)"
+    r" (?:drop|fall|suffer|degrade|regress|decrease|increase|rise|grow|(?:get|be|become|go) (?:any )?(?:worse|down|up))\b"
     r"|(?:at |keep\w* |with )?(?:the )?same (?:speed|run ?time|performance)|as fast as (?:now|before|it is)"
 )
 
@@ -125,11 +129,17 @@ OCCUPANCY_BOUNDS = (
 )
 """Patterns of a lower bound of occupancy, with the number in per cent or as a fraction."""
 
+OCCUPANCY_NOW = (
+    r"^(\W*(?:(?:but|and|the|its|my|theoretical) )*occupancy) (?:is|was|stays|remains)"
+    rf"(?: (?:only|just|at|about|around|currently|now))* {SHARE}"
+)
+"""The occupancy that a kernel has, at the beginning of a prompt: no bound, unlike "make sure that occupancy is 50%"."""
+
 _BLOCK_SIZE = r"(?:thread ?)?blocks?[ -]?(?:sizes?|dim\w*|shapes?)"
 _BLOCK = rf"(?:{_BLOCK_SIZE}|(?:thread ?)?blocks?)"
 _SAME = r"(?:unchanged|fixed|constant|the same|as (?:it )?is|as (?:they|it) (?:are|is)|alone)"
 _NO_CHANGE = r"(?:(?:do not|don'?t|never|without|not|no) (?:chang\w*|touch\w*|alter\w*|modify\w*|tun\w+)(?: to)?)"
-_LAUNCH = r"(?:launch(?:es)?(?: configuration| config| parameters| shape| code)?|grid and (?:the )?blocks?(?: sizes?)?|host code)"
+_LAUNCH = r"(?:launch(?:es)?(?: configuration| config| parameters| shape| code)?|grid and (?:the )?blocks?(?: sizes?)?|host code|grid(?: sizes?)?)"
 FIXED_BLOCK = (
     rf"(?:keep\w*|fix\w*|hold\w*|leav\w*|stay\w* (?:with|at)|stick to) (?:(?:the|its|my|a|at|same) )*(?:{_BLOCK} ?(?:(?:of|at|to|is|fixed) ?|= ?)*)?(\d+)"
     r" ?(?:threads?(?! (?:per|a|in a|in each) warp)(?: (?:per|a|in a|in each|for each) ?block)?)(?: per block)?"
@@ -187,7 +197,7 @@ STRUCTURES: tuple[tuple[str, str, str], ...] = (
         "wide loads and stores",
         r"vectorize|pointwise|packs|rows-|columns-|scan-",
         r"(?:float[24]|int[24]|uint4|double2|half2|vectori[sz]\w*|vector(?:ed)?(?= loads?| stores?| access| reads?| types?)|wider?(?= loads?| stores?| reads?)"
-        r"|(?:loads?|stores?) wider|(?:128|64)[ -]?bits?(?! (?:ind|int|offset|address|counter|float|accumul|arith))|16[ -]bytes?|pack(?:ed|s)?(?= loads?| stores?| access))"
+        r"|(?:loads?|stores?) wider|(?:128|64)[ -]?bits?(?! (?:ind|int|offset|address|counter|float|accumul|arith))|(?<!aligned to )(?<!multiple of )16[ -]bytes?|pack(?:ed|s)?(?= loads?| stores?| access))"
         r"(?:(?: the| all| its| my| of)*(?: memory)?(?: loads?| stores?| access\w*| reads?| types?| writes?)(?: and (?:stores?|loads?|writes?|reads?))?)?",
     ),
     (
@@ -265,8 +275,9 @@ _STRUCTURES = [
     for words, authors, pattern in STRUCTURES
 ]
 _QUESTION = re.compile(
-    r"^\W*(?:why|what(?:'?s)?(?! i (?:want|need|ask)\w*)|how(?! about)|where (?:is|are|does|do|did)|tell me (?:why|what|about)|explain)\b"
+    r"^\W*(?:why|what(?:'?s)?(?! i (?:want|need|ask)\w*| about \w+ing\b)|how(?! about)|where (?:is|are|does|do|did)|tell me (?:why|what|about)|explain)\b"
     r"|^\W*(?:is|are|does|did|was|were) (?!it possible|there (?:a|any) way)(?:it|this|that|the|there|my|these|those)\b"
+    r"|^\W*(?:should|shall|do|did|may) (?:i|we)\b|^\W*which\b|^\W*(?:does|did) (?!not\b|nothing\b|something\b|the wrong\b)\w+\b|[^?]*\b(?:why|how come)\W*$"
     r"|^\W*(?!is it possible|is there (?:a|any) way)(?:which|where|who|when|is|are|does|do|did|has|was|will|should(?! you)|would(?! you))\b.*\?"
 )
 
@@ -307,6 +318,7 @@ def read_modifiers(text: str) -> PromptModifiers:
             modifiers.constraints.append(Constraint("registers", most, f"at most {most} registers"))
             break
     _shared(modifiers)
+    modifiers.text = re.sub(OCCUPANCY_NOW, r"\1 ", modifiers.text)
     _occupancy(modifiers)
     _launch(modifiers)
     if modifiers.take(NO_ATOMICS):
@@ -419,7 +431,11 @@ def unknown_words(text: str, known: re.Pattern[str]) -> tuple[str, ...]:
 
 
 def _is_filler(word: str) -> bool:
-    return word in FILLERS or re.fullmatch(r"\d+(?:\.\d+)?(?:x|%)?|[ahbl]\d{2,3}s?|t4|v100|g[hb]200", word) is not None
+    return (
+        len(word) == 1
+        or word in FILLERS
+        or re.fullmatch(r"\d+(?:\.\d+)?(?:x|%)?|[ahbl]\d{2,3}s?|t4|v100|g[hb]200", word) is not None
+    )
 
 
 def wishes_sentence(

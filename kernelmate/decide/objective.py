@@ -8,6 +8,7 @@ from typing import Literal
 
 from kernelmate.decide.metrics import METRICS, WORDS, bounded_metric, metric_value, violates
 from kernelmate.decide.modifiers import (
+    FILLERS,
     PromptModifiers,
     read_modifiers,
     read_sizes,
@@ -32,6 +33,13 @@ PHRASES: tuple[tuple[Asked, str], ...] = (
         r"|(?:results?|answers?|values?|outputs?|numbers?) (?:is|are|looks?) (?:still |all |sometimes |completely )?(?:wrong|incorrect|garbage|off|nans?|zeros?)\b"
         r"|(?:gives?|gets?|returns?|produces?|outputs?|computes?) (?:me |only |sometimes )?(?:nans?|garbage)\b|race conditions?|data races?|deadlocks?"
         r"|(?:it|kernel|that|which|this|and) hangs?\b|hanging|infinite loops?|(?:never|does not|doesn'?t) (?:end|return|finish|terminat|stop)\w*|(?:gets?|is) stuck"
+        r"|(?:results?|answers?|values?|outputs?|numbers?|sums?|it|kernel) (?:do(?:es)? not|don'?t|doesn'?t|never) (?:match|agree)\w*"
+        r"|(?:results?|answers?|values?|outputs?|numbers?|sums?) (?:differs?|disagrees?)\b|match(?:es)? (?:the |my )*(?:reference|expected)"
+        r"|(?:is|are|comes? out|goes) (?:still |always |sometimes |all |just |often )?(?:wrong|incorrect|garbage)\b|something(?:'s)? wrong\b"
+        r"|only (?:works?|right|correct|passes) (?:for|if|when|with|at|on)\b|works? (?:only )?(?:for|if|when|with|at|on)\b[^,;.]*\b(?:but|and) (?:not|fails?|breaks?)"
+        r"|(?:fails?|breaks?|wrong|broken) (?:for|if|when|with|at|on)\b"
+        r"|(?:make it|let it|must|should|has to|needs? to) (?:also )?(?:handle|support|cope with|work (?:for|if|when|with|at|on))\b"
+        r"|(?:add|adding|missing|needs?|lacks?) (?:a |the |some |missing )*(?:bounds?|boundary|range) (?:checks?|tests?|guards?)"
         r"|out[ -]of[ -]bounds(?: accesse?s?)?|illegal (?:memory )?(?:address|access)(?:es)?|segfaults?|crash(?:es|ed|ing)?",
     ),
     ("time", r"(?:shared(?: memory)? )?bank conflicts?|shared memory (?:traffic|accesse?s?|bandwidth|conflicts?)"),
@@ -148,7 +156,7 @@ _VOCABULARY: tuple[tuple[Asked, re.Pattern[str]], ...] = (
 )
 
 GUARD_WORDS = (
-    r"\b(?:without|while keeping|keeping|but (?:do not|don'?t|not)|and not|not at the cost of|(?:do not|don'?t|never) (?:lose|hurt|sacrifice|worsen|degrade)|ohne|sans|sin)\b"
+    r"\b(?:without|while keeping|keeping|but (?:do not|don'?t|not(?! (?:for|if|when|with|at|on)\s+[\0\d]))|and not|not at the cost of|(?:do not|don'?t|never) (?:lose|hurt|sacrifice|worsen|degrade)|ohne|sans|sin)\b"
     r"|\b(?:keep|preserve|maintain|hold)(?: the| its| my| same| current| numerical)* "
     r"(?=(?:accura|precis|occupancy|registers?\b|memory|smem|shared|time|speed|latency|runtime|performance|throughput)"
     r"(?![^,;.]*\b(?:low|down|small|minimal|minimum|tight|high|better|in|under|below|within)\b))"
@@ -226,6 +234,11 @@ SPELLED = [
     "loads",
 ]
 """Key words to which mistyped words are corrected."""
+
+NO_SLIPS = frozenset(
+    ["leads", "provision", "registry", "shaped", "shard", "share", "shares", "skill", "skills", "spell", "throughout"]
+)
+"""English words that are one letter away from a key word, and are not corrected; nor are fillers."""
 
 NOT_MEASURED = "How a kernel reads cannot be measured, so versions are held to being right and no slower; which reads best is yours to say."
 
@@ -440,7 +453,7 @@ def fold(prompt: str) -> str:
 
 
 def _spell(word: str) -> str:
-    if word in SPELLED:
+    if word in SPELLED or word in FILLERS or word in NO_SLIPS:
         return word
     near = [known for known in SPELLED if _one_slip(word, known)]
     return near[0] if near else word

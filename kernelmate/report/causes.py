@@ -39,7 +39,7 @@ def causes_view(
 
 def _cause(cause: Cause, file: str, sources: SourceLines) -> list[RenderableType]:
     parts: list[RenderableType] = [
-        Text.assemble((_where(cause), "bold"), printable(cause.what), "  ", (cause.code, "dim"))
+        Text.assemble((_where(cause), "bold"), printable(cause.what), "  ", (f"[{cause.code}]", "dim"))
     ]
     line = None if cause.line is None else sources.line(file, cause.line)
     if line:
@@ -86,9 +86,15 @@ def _sentence(words: str) -> str:
 
 
 def _where(cause: Cause) -> str:
-    """Returns the line of a cause and its cost: `line 9, 36.4% of the cost of all lines, about 0.0057 us of the launch: `; empty without a line."""
-    spent = "" if cause.estimated_us is None else f", about {cause.estimated_us:.2g} us of the launch"
-    return "" if cause.line is None else f"line {cause.line}, {percent(cause.share)} of the cost of all lines{spent}: "
+    """Returns the line of a cause and its cost: `line 9, about 0.0057 us of the launch: `; empty without a line.
+
+    The share of all lines' cost stands in for a time that was not estimated: the two are ranked by different costs.
+    """
+    if cause.line is None:
+        return ""
+    if cause.estimated_us is None:
+        return f"line {cause.line}, {percent(cause.share)} of the cost of all lines: "
+    return f"line {cause.line}, about {cause.estimated_us:.2g} us of the launch: "
 
 
 def causes_json(

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from kernelmate.records import Verdict
+from kernelmate.records import Judged, Verdict
 from kernelmate.report.drawing import shortened
 from kernelmate.report.words import one_line
 
@@ -96,9 +96,27 @@ def template(*, dark: bool) -> dict[str, Any]:
     return {"layout": layout}
 
 
-def label(number: int, author: str) -> str:
-    """Returns a candidate's name in charts and lists: `2 rows-warp`, without the kind of a built-in author."""
-    return f"{number} {author_name(author)}"
+def candidate_labels(judged: Sequence[Judged]) -> list[str]:
+    """Returns the names of a search's candidates in charts and lists, with their numbers: `2 rows-warp`."""
+    return [f"{number} {name}" for number, name in enumerate(candidate_names(judged), 1)]
+
+
+def candidate_names(judged: Sequence[Judged], *, whole: bool = False) -> list[str]:
+    """Returns the authors of a search's candidates, with the block where one author has several: `unroll, 64 threads`.
+
+    Args:
+        judged: all candidates of the search.
+        whole: with the kind of a built-in author, as in `recipe:unroll`.
+    """
+    names = [one.candidate.author if whole else author_name(one.candidate.author) for one in judged]
+    blocks = [" x ".join(one.candidate.contract.block) for one in judged]
+    of_name: dict[str, set[str]] = {}
+    for name, block in zip(names, blocks, strict=True):
+        of_name.setdefault(name, set()).add(block)
+    return [
+        f"{name}, {block} threads" if block and len(of_name[name]) > 1 else name
+        for name, block in zip(names, blocks, strict=True)
+    ]
 
 
 def author_name(author: str) -> str:

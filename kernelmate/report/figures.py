@@ -15,8 +15,8 @@ from kernelmate.report.chart import (
     ChartVersion,
     Figure,
     Trace,
+    candidate_labels,
     finished,
-    label,
     labels_of,
     marker,
     safe,
@@ -154,8 +154,9 @@ ACROSS = 3
 def versions_of(optimization: Optimization) -> list[ChartVersion]:
     """Returns the baseline and the leading candidates, numbered as in every table."""
     shown = [ChartVersion(BASELINE, optimization.baseline)]
-    for index, judged in enumerate(optimization.candidates[: MOST_VERSIONS - 1], 1):
-        shown.append(ChartVersion(label(index, judged.candidate.author), judged.verdict))
+    labels = candidate_labels(optimization.candidates)
+    for name, judged in zip(labels, optimization.candidates[: MOST_VERSIONS - 1], strict=False):
+        shown.append(ChartVersion(name, judged.verdict))
     return shown
 
 

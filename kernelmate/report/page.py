@@ -16,9 +16,9 @@ from pathlib import Path
 
 from kernelmate.errors import EnvironmentFailed
 from kernelmate.files import write_atomically
-from kernelmate.records import Judged, Kernel, Optimization, Verdict
+from kernelmate.records import Kernel, Optimization, Verdict
 from kernelmate.report import words
-from kernelmate.report.chart import Figure, template
+from kernelmate.report.chart import Figure, candidate_names, template
 from kernelmate.report.diff import other_diffs, whole_text
 from kernelmate.report.drawing import svg
 from kernelmate.report.figures import MOST_VERSIONS, figures, versions_of
@@ -54,6 +54,7 @@ def page(optimization: Optimization, baseline: Kernel) -> str:
         EnvironmentFailed: plotly is not installed.
     """
     drawn = figures(versions_of(optimization))
+    names = candidate_names(optimization.candidates, whole=True)
     parts = [
         f"<h1>{text(words.kernel_words(optimization.baseline))}: “{text(optimization.objective.prompt)}”</h1>",
         f'<div class="auto">{view(optimization_parts(optimization, baseline, draw=svg))}</div>',
@@ -61,7 +62,7 @@ def page(optimization: Optimization, baseline: Kernel) -> str:
         *_charts(drawn, optimization),
         "<h2>Every version</h2>",
         *_version("baseline", optimization.baseline, None, opened=False),
-        *(line for index, judged in enumerate(optimization.candidates) for line in _candidate(index, judged, baseline)),
+        *(line for index, name in enumerate(names) for line in _candidate(index, name, optimization, baseline)),
     ]
     return document(f"{words.kernel_words(optimization.baseline)}: {optimization.objective.prompt}", parts)
 
@@ -168,15 +169,14 @@ def _charts(charts: dict[str, Figure], optimization: Optimization) -> list[str]:
     return parts
 
 
-def _candidate(index: int, judged: Judged, baseline: Kernel) -> list[str]:
+def _candidate(index: int, name: str, optimization: Optimization, baseline: Kernel) -> list[str]:
+    judged = optimization.candidates[index]
     candidate = judged.candidate
     changes = diff(whole_text(baseline), whole_text(candidate.kernel), baseline.unit.path)
     for one in other_diffs(candidate):
         changes += diff(one.before, one.after, one.path)
     extra = [f"<p>{text(candidate.why)}</p>", *changes]
-    return _version(
-        f"{index + 1} {candidate.author}", judged.verdict, extra, opened=False, anchor=f"version-{index + 1}"
-    )
+    return _version(f"{index + 1} {name}", judged.verdict, extra, opened=False, anchor=f"version-{index + 1}")
 
 
 def _version(

@@ -23,7 +23,7 @@ from kernelmate.records import (
     Verdict,
 )
 from kernelmate.report import words
-from kernelmate.report.chart import BASELINE, ChartVersion, label
+from kernelmate.report.chart import BASELINE, ChartVersion, candidate_labels
 from kernelmate.report.diff import diff_lines, line_kind, other_diffs, whole_text
 from kernelmate.report.drawing import Scene, picture
 from kernelmate.report.excerpt import SourceLines, sources_of
@@ -127,9 +127,9 @@ def charted(optimization: Optimization, shown: int | None = None) -> list[ChartV
     numbers = [one.numbers[0] for one in grouped(optimization.candidates)]
     if shown is not None:
         numbers = [shown, *(number for number in numbers if number != shown)]
+    labels = candidate_labels(optimization.candidates)
     for number in numbers[: MOST_VERSIONS - 1]:
-        judged = optimization.candidates[number - 1]
-        versions.append(ChartVersion(label(number, judged.candidate.author), judged.verdict))
+        versions.append(ChartVersion(labels[number - 1], optimization.candidates[number - 1].verdict))
     return versions
 
 
@@ -190,7 +190,8 @@ def _headline(optimization: Optimization, number: int | None, accepted: int | No
         head = f"{toned(said, 'doubt')} ({tried} tried)" if tried else toned(said, "doubt")
     else:
         judged = optimization.candidates[number - 1]
-        head = headline(judged.verdict, label(number, judged.candidate.author), accepted=number == accepted)
+        name = candidate_labels(optimization.candidates)[number - 1]
+        head = headline(judged.verdict, name, accepted=number == accepted)
         named = _marked(number, judged)
     asked = f"“{text(objective.prompt)}”: {text(objective.reading)}"
     of_kernel = f'<span class="of"><strong>{text(words.kernel_words(baseline))}</strong>, </span>'
@@ -285,13 +286,14 @@ def _others(optimization: Optimization, number: int | None, *, opened: bool = Fa
     if not shown:
         return []
     count = sum(len(one.numbers) for one in groups) + sum(len(one.numbers) - 1 for one in twins)
-    lines = [_line(one, number) for one in shown]
+    labels = candidate_labels(optimization.candidates)
+    lines = [_line(one, number, labels) for one in shown]
     inside = ['<ul class="others">', *lines, "</ul>"]
     title = words.plural(count, "candidate" if number is None else "other candidate")
     return folded("others", title, inside, opened=opened)
 
 
-def _line(one: Alike, number: int | None) -> str:
+def _line(one: Alike, number: int | None, labels: Sequence[str]) -> str:
     verdict = one.first.verdict
     numbers = [other for other in one.numbers if other != number]
     word, tone = words.standing_because(verdict)
@@ -299,7 +301,7 @@ def _line(one: Alike, number: int | None) -> str:
     same = ", ".join(f"<span{_marked(other, one.first)}>{other}</span>" for other in numbers[1:])
     alike = f" (alike: {same})" if same else ""
     facts = f"{text(gain)}, " if gain else ""
-    name = f"<code{_marked(numbers[0], one.first)}>{text(label(numbers[0], one.first.candidate.author))}</code>"
+    name = f"<code{_marked(numbers[0], one.first)}>{text(labels[numbers[0] - 1])}</code>"
     return f"<li>{name}{alike} {facts}{toned(word, tone)}</li>"
 
 

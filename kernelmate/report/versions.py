@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelmate.records import Case, Counters, FindingCode, Judged, Kernel, Optimization, Roofline, SearchState, Verdict
+from kernelmate.report.chart import candidate_names
 from kernelmate.report.console import diagnostics_view, findings_view, heading, indented, lines, pairs, table, toned
 from kernelmate.report.diff import Diff, other_diffs, whole_text
 from kernelmate.report.excerpt import SourceLines
@@ -264,14 +265,14 @@ def candidate_table(judged: Sequence[Judged], best: int | None = None, *, reason
     """Lists candidates in order: author, the objective's figure before and after, result; reasons below."""
     made = table("#", "author", "objective", "verdict", right=(0,))
     whys: list[RenderableType] = []
-    for index, item in enumerate(judged):
+    for index, (name, item) in enumerate(zip(candidate_names(judged, whole=True), judged, strict=True)):
         word, tone = standing(item.verdict)
         result = item.verdict.objective
         asked = Text("-") if result is None else Text(objective_words(result))
         if result is not None and result.basis == "predicted":
             asked.stylize("italic")
         verdict = toned(f"{word} (best)" if index == best else word, tone)
-        made.add_row(str(index + 1), toned(item.candidate.author), asked, verdict)
+        made.add_row(str(index + 1), toned(name), asked, verdict)
         if reasons:
             bullet = f"{index + 1}: "
             whys.append(lines([item.candidate.why], bullet))

@@ -196,8 +196,13 @@ class Code:
 
     def _choose(self, key: str, typed: str, wanted: str) -> bool:
         """Type into the box that a key opens, and take what is wanted once that is what Enter takes; False where it never is."""
+        from playwright.sync_api import TimeoutError as NotShown
+
         self.page.keyboard.press(key)
-        self.page.locator(".quick-input-widget input").fill(typed)
+        try:
+            self.page.locator(".quick-input-widget input").fill(typed, timeout=20_000)
+        except NotShown:  # what took the focus meanwhile has closed the box
+            return False
         there = self._soon(self.page.locator(".quick-input-list .monaco-list-row.focused", has_text=wanted))
         if there:
             self.page.keyboard.press("Enter")

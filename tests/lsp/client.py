@@ -48,6 +48,7 @@ class Editor:
     Attributes:
         client: speaks to the server. applied: edits that the server asked for. answers: what its questions are answered by.
         consents: texts that the server asked to send elsewhere. agrees: what it is answered.
+        sections: names of the settings that the server asked for. told: what it said of itself.
     """
 
     def __init__(self, client: LanguageClient) -> None:
@@ -65,6 +66,8 @@ class Editor:
         self.begun: asyncio.Queue[types.ProgressToken] = asyncio.Queue()
         self.consents: list[dict[str, Any]] = []
         self.agrees = False
+        self.sections: set[str | None] = set()
+        self.told: types.ServerCapabilities | None = None
 
     def open(self, path: Path, text: str, language: str = "cuda-cpp") -> str:
         uri = path.as_uri()
@@ -193,11 +196,12 @@ async def editor(
     folders: Sequence[Path] = (),
     scoped: dict[Path, dict[str, Any]] | None = None,
     command: Sequence[str] = (sys.executable, "-P", "-m", "kernelmate_lsp"),
+    able: types.ClientCapabilities | None = None,
 ) -> AsyncIterator[Editor]:
     """A server with its client, ended as an editor ends it.
 
     `folders` are the workspace's, the one folder where none are named; `scoped` are settings of some of them; `command`
-    starts another server.
+    starts another server; `able` says what the editor can do, if it is not VS Code.
     """
     client = LanguageClient(converter_factory=_converter)
     made = Editor(client)
@@ -208,11 +212,12 @@ async def editor(
     env = {**os.environ, "PYTHONPATH": path, **(environment or {})}
     await client.start_io(*command, env=env, cwd=str(folder))
     roots = [types.WorkspaceFolder(one.as_uri(), one.name) for one in folders or [folder]]
-    await client.initialize_session(
+    result = await client.initialize_session(
         types.InitializeParams(
-            capabilities(), workspace_folders=roots, root_uri=folder.as_uri(), initialization_options=options
+            able or capabilities(), workspace_folders=roots, root_uri=folder.as_uri(), initialization_options=options
         )
     )
+    made.told = result.capabilities
     try:
         yield made
     finally:
@@ -282,6 +287,7 @@ def _listen(client: LanguageClient, made: Editor) -> None:
 
     @client.feature(types.WORKSPACE_CONFIGURATION)
     def configuration(params: types.ConfigurationParams) -> list[Any]:
+        made.sections |= {item.section for item in params.items}
         return [made.settings | made.scoped.get(item.scope_uri or "", {}) for item in params.items]
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from lsprotocol import types
 
+from kernelmate.records import LineCounters
+from kernelmate_lsp.features.inlay_hints import line_phrase
 from tests.lsp.client import BROKEN, SCALE, STORE_LINE, editor, place, run
 
 pytestmark = pytest.mark.exhaustive(share=0.4)
@@ -157,3 +159,8 @@ def test_findings_of_a_benchmark_are_problems_until_the_text_changes_and_then_hi
             assert stale.message.startswith("Found by the benchmark before the last change")
 
     run(scenario())
+
+
+def test_one_sector_is_no_plural() -> None:
+    line = LineCounters(28, global_store_sectors=64, global_store_requests=64)
+    assert line_phrase(line) == "store 1 sector/request"

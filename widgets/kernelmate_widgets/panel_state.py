@@ -16,7 +16,7 @@ from kernelmate.compiler import find_target, what_would_lift
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Contract, FindingCode, Judged, Kernel, Optimization, Verdict
 from kernelmate.report import words
-from kernelmate.report.chart import BASELINE, ChartVersion, author_name, label, template
+from kernelmate.report.chart import BASELINE, ChartVersion, author_name, candidate_names, template
 from kernelmate.report.diff import diff_lines, line_kind, whole_text
 from kernelmate.report.drawing import svg
 from kernelmate.report.figures import MOST_VERSIONS, figures
@@ -39,12 +39,24 @@ class ListedVersion:
         number: its position; 0 is the present kernel.
         found: the candidate with its verdict; None for the present kernel.
         rejected: True if the user rejected it.
+        among: all candidates of the list, with which its name is made.
     """
 
     key: int
     number: int
     found: Judged | None
     rejected: bool
+    among: Sequence[Judged] = ()
+
+    @property
+    def name(self) -> str:
+        """The candidate's name, by which it differs from others of its author; empty for the present kernel."""
+        return "" if self.found is None else candidate_names(self.among)[self.number - 1]
+
+    @property
+    def label(self) -> str:
+        """Its number and name, as in charts."""
+        return f"{self.number} {self.name}"
 
 
 class VersionList:
@@ -109,8 +121,9 @@ class VersionList:
     def versions(self) -> tuple[ListedVersion, ...]:
         """Returns all versions, the present kernel first."""
         with self._lock:
+            found = [one for _, one in self._found]
             listed = [
-                ListedVersion(key, number, one, key in self._rejected)
+                ListedVersion(key, number, one, key in self._rejected, found)
                 for number, (key, one) in enumerate(self._found, 1)
             ]
             return (ListedVersion(self._first, 0, None, False), *listed)
@@ -150,7 +163,7 @@ def row(listed: ListedVersion, base: KernelVersion, *, best: bool = False) -> Pl
         "key": listed.key,
         "number": listed.number,
         "author": words.one_line(author),
-        "name": words.one_line(author_name(author)),
+        "name": words.one_line(listed.name or author_name(author)),
         "standing": standing,
         "tone": tone,
         "right": right,
@@ -207,7 +220,7 @@ def detail(listed: ListedVersion, base: KernelVersion, *, accepted: bool = False
 def _headline(listed: ListedVersion, verdict: Verdict, *, accepted: bool) -> str:
     if listed.found is None:
         return f"<strong>{text(words.kernel_words(verdict))}</strong> {alone(verdict)}"
-    return headline(verdict, label(listed.number, listed.found.candidate.author), accepted=accepted)
+    return headline(verdict, listed.label, accepted=accepted)
 
 
 def _diff(before: Kernel, after: Kernel) -> list[list[str]]:
@@ -234,7 +247,7 @@ def shown_versions(base: KernelVersion, listing: VersionList) -> list[ChartVersi
     shown = [ChartVersion(BASELINE, base.verdict)]
     for one in ([selected, *others] if charted else others)[: MOST_VERSIONS - 1]:
         assert one.found is not None
-        shown.append(ChartVersion(label(one.number, one.found.candidate.author), one.found.verdict))
+        shown.append(ChartVersion(one.label, one.found.verdict))
     return shown
 
 

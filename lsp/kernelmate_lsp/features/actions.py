@@ -15,6 +15,7 @@ from lsprotocol import types
 from kernelmate.compiler.nvrtc import MISSING_HEADER
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Contract, Kernel, Verdict
+from kernelmate.report.chart import candidate_names
 from kernelmate.source import inference, parse_contract, write_contract
 from kernelmate_lsp.document_state import Benched, DocumentState, is_current
 from kernelmate_lsp.edits import document_text, other_edits, workspace_edit
@@ -103,10 +104,10 @@ def _of_kernel(
         return
     found = known.found.get(spot.id)
     if found is not None and found.holds(spot):
-        taken = found.taken(spot)
-        for index, judged in enumerate(found.optimization.candidates):
+        taken, candidates = found.taken(spot), found.optimization.candidates
+        for index, (name, judged) in enumerate(zip(candidate_names(candidates), candidates, strict=True)):
             if judged.verdict.worth_taking and index != taken:
-                title = f"Take candidate {index + 1}, {judged.candidate.author}: {candidate_phrase(judged.verdict)}"
+                title = f"Take candidate {index + 1}, {name}: {candidate_phrase(judged.verdict)}"
                 yield types.CodeAction(title, f"{REWRITE}.candidate", data={**data, "candidate": index})
     for chip in CHIPS:
         arguments = [{"uri": known.uri, "kernel": spot.id, "prompt": chip}]

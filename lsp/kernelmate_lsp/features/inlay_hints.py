@@ -50,7 +50,7 @@ def of_kernel(reading: Reading, spot: DocumentKernel, benched: Benched) -> Itera
 
 
 def line_phrase(line: LineCounters) -> str:
-    """Formats a line's counters: `load 4 sectors/request · store 32 sectors/request · 3,072 bank conflicts`."""
+    """Formats a line's counters: `load 4 sectors/request · store 1 sector/request · 3,072 bank conflicts`."""
     parts = []
     for kind, sectors, requests in (
         ("load", line.global_load_sectors, line.global_load_requests),
@@ -58,7 +58,8 @@ def line_phrase(line: LineCounters) -> str:
         ("atomic", line.global_atomic_sectors, line.global_atomic_requests),
     ):
         if requests:
-            parts.append(f"{kind} {number(sectors / requests)} sectors/request")
+            amount = number(sectors / requests)
+            parts.append(f"{kind} {amount} {'sector' if amount == '1' else 'sectors'}/request")
     if line.bank_conflicts:
         parts.append(f"{line.bank_conflicts:,} bank conflicts")
     if line.local_sectors:

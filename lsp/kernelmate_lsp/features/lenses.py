@@ -38,22 +38,22 @@ def _of_kernel(
 
 
 def figures_phrase(known: DocumentState, reading: Reading, spot: DocumentKernel) -> str:
-    """Returns the text of the lens above a kernel."""
-    parts = []
+    """Returns the text of the lens above a kernel: the verdict first, as narrow editors cut off the end."""
+    first, resources, result, spark = "", "", [], ""
     checked = known.checked.get(spot.id) if known.checked_version == reading.version else None
     if checked is None:
-        parts.append("compiling...")
+        first = "compiling..."
     elif checked.error is not None:
-        parts.append(checked.error.message)
+        first = checked.error.message
     elif checked.verdicts and not checked.verdicts[0].compiled:
-        parts.append(uncompiled_words(checked.verdicts[0])[0])
+        first = uncompiled_words(checked.verdicts[0])[0]
     elif checked.verdicts:
-        parts.append(resource_phrase(checked.verdicts[0]))
+        resources = resource_phrase(checked.verdicts[0])
     benched = known.benchmark_of(spot)
     if benched is not None and benched.verdicts:
-        parts += [benchmark_phrase(benched, spot), pinned_phrase(known, spot, benched)]
-        parts.append(spark_line(known.times.get(spot.id, ())))
-    return " · ".join(part for part in parts if part)
+        result = [benchmark_phrase(benched, spot), pinned_phrase(known, spot, benched)]
+        spark = spark_line(known.times.get(spot.id, ()))
+    return " · ".join(part for part in (first, *result, resources, spark) if part)
 
 
 def benchmark_phrase(benched: Benched, spot: DocumentKernel) -> str:

@@ -31,10 +31,13 @@ if TYPE_CHECKING:
     from kernelmate.report.machine import Check
 
 WIDTH = 54
-"""Width in columns of a page of sentences; it fits an editor that shares 1440 pixels with a file list and an editor.
+"""Width in columns of a page with tables; it fits an editor that shares 1440 pixels with a file list and an editor.
 
 The server does not know the editor's width. The editor wraps longer lines.
 """
+
+UNBROKEN = 2000
+"""Width in columns of a page of sentences: the editor breaks each at its own width, once."""
 
 LISTING_WIDTH = 60
 """Width in columns of code, in an editor that shares 1280 pixels with another; SASS is below its PTX."""
@@ -76,7 +79,9 @@ async def explain(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
         views.append(
             verdict_view(verdict, sources) if wrong else causes_view(verdict, shown, place.reading.path, sources, said)
         )
-    return {**causes_json(explained, question, search), "text": _text(*views)}
+    tables = any(verdict.accepted is False for verdict, _ in explained)
+    text = _text(*views, width=WIDTH if tables else UNBROKEN)
+    return {**causes_json(explained, question, search), "text": text}
 
 
 async def sass(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
@@ -170,6 +175,7 @@ def _versions(server: KernelmateServer, place: CommandTarget) -> list[Recorded]:
 
 
 def _label(one: Recorded) -> str:
+    from kernelmate.report.chart import author_name
     from kernelmate.report.history import standing_of, verdict_of, when
     from kernelmate.report.words import case_time_words
 
@@ -177,7 +183,7 @@ def _label(one: Recorded) -> str:
     timing = None if verdict is None else verdict.timing
     time = "" if timing is None else f"{case_time_words(timing.median_us, timing)}, "
     prompt = f' for "{one.judged.prompt}"' if one.judged.prompt else ""
-    return f"{one.judged.author}: {standing_of(one)[0]}, {time}{when(one.at_us)}{prompt}"
+    return f"{author_name(one.judged.author)}: {standing_of(one)[0]}, {time}{when(one.at_us)}{prompt}"
 
 
 def _sources(place: CommandTarget) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lsprotocol import types
+from pygls.exceptions import JsonRpcException
 
 from kernelmate.decide.intent import SUGGESTED, read_intent
 from kernelmate.errors import UsageError
@@ -171,7 +172,11 @@ async def _propose_best(server: KernelmateServer, place: CommandTarget, found: O
         question = f"{judged.candidate.author}: {judged.candidate.why} {candidate_phrase(judged.verdict)}"
         choices = [types.MessageActionItem("Apply"), types.MessageActionItem("Leave it")]
         asked = types.ShowMessageRequestParams(types.MessageType.Info, question, choices)
-        answer = await server.window_show_message_request_async(asked)
+        try:
+            answer = await server.window_show_message_request_async(asked)
+        except JsonRpcException:  # a client that asks its user nothing
+            server.say(f"{question} Its code action, Take candidate {found.best + 1}, applies it.")
+            return
         if answer is None or answer.title != "Apply":
             return
     await propose(server, now, kept, judged)
@@ -181,7 +186,10 @@ async def _ask_for_prompt(server: KernelmateServer, place: CommandTarget) -> str
     question = f"What do you want of {place.spot.kernel.name}?"
     choices = [types.MessageActionItem(one) for one in CHIPS]
     asked = types.ShowMessageRequestParams(types.MessageType.Info, question, choices)
-    answer = await server.window_show_message_request_async(asked)
+    try:
+        answer = await server.window_show_message_request_async(asked)
+    except JsonRpcException:  # a client that asks its user nothing
+        return None
     return None if answer is None else answer.title
 
 

@@ -1,4 +1,4 @@
-"""A hundred prompts with the intents that people have: each is read so, and no search begins that nobody asked for."""
+"""Prompts with the intents that people have: each is read so, and no search begins that nobody asked for."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelmate.decide.intent import SUGGESTED, Intent, chips_of, read_intent, restated, wish_prompts
-from kernelmate.decide.modifiers import STRUCTURES
-from kernelmate.decide.objective import read_objective
+from kernelmate.decide.modifiers import FILLERS, STRUCTURES
+from kernelmate.decide.objective import fold, read_objective
 from kernelmate.records import Objective
 
 
@@ -53,7 +53,34 @@ PROMPTS: dict[str, Means] = {
     "beat cublas": search("time"),
     "use Kahan summation": search("accuracy"),
     "use double accumulators": search("accuracy"),
+    # A description of what is wrong asks for a repair.
+    "results dont match the reference": search("correct"),
+    "the last row is wrong": search("correct"),
+    "it only works if cols is a multiple of 32": search("correct"),
+    "works for n=1024 but not for n=1000": search("correct", "n = 1024", "n = 1000"),
+    "make it handle odd sizes": search("correct"),
+    "add bounds checks": search("correct"),
+    "does not compile": search("correct"),
     # Questions and requests to look.
+    "show me the occupancy": EXPLAIN,
+    "print the register count": EXPLAIN,
+    "check for races": EXPLAIN,
+    "measure the time": EXPLAIN,
+    "benchmark it": EXPLAIN,
+    "compare registers and occupancy": EXPLAIN,
+    "should I use shared memory here": EXPLAIN,
+    "does float4 make sense": EXPLAIN,
+    "which line is the slowest": EXPLAIN,
+    "so many registers, why": EXPLAIN,
+    "bank conflicts?": EXPLAIN,
+    "memory usage?": EXPLAIN,
+    "fewer registers?": search("registers"),
+    "show me a version with fewer registers": search("registers"),
+    "tell me how": EXPLAIN,
+    "run the benchmark again": EXPLAIN,
+    "what about making it faster": search("time"),
+    "fewer registers but performance shouldn't drop": search("registers", "not slower"),
+    "less shared memory, the runtime must not increase": search("shared_bytes", "not slower"),
     "why is it slow?": EXPLAIN,
     "why is it so slow": EXPLAIN,
     "what limits this kernel?": EXPLAIN,
@@ -110,6 +137,11 @@ PROMPTS: dict[str, Means] = {
     "faster, at most 32 registers": search("time", "at most 32 registers"),
     "speed it up without atomics and keep it deterministic": search("time", "no atomics", "the same bits in every run"),
     "less shared memory but not slower": search("shared_bytes", "not slower"),
+    "dont touch the grid": search("time", "the launch unchanged"),
+    "replace the atomics with a reduction": search("time", "no atomics"),
+    "occupancy is 25%": search("occupancy"),
+    "make sure occupancy is 50%": search("occupancy", "at least 50% occupancy"),
+    "x is aligned to 16 bytes": UNKNOWN,
     "no atomics please": search("time", "no atomics"),
     "as fast as possible at rows = 8": search("time", "rows = 8"),
     "faster with at most 16 KB of shared memory, no tensor cores": search(
@@ -167,6 +199,7 @@ PROMPTS: dict[str, Means] = {
     "revert that": UNDO,
     "take it": ACCEPT,
     "accept 2": ACCEPT,
+    "take the second one": ACCEPT,
     # Follow-ups.
     "but keep it deterministic": search("time", "the same bits in every run", earlier=FASTER),
     "again, without atomics": search("time", "no atomics", earlier=FASTER),
@@ -181,6 +214,18 @@ PROMPTS: dict[str, Means] = {
     "without shared memory": search("time", "no shared memory", earlier=FASTER),
     "again, but less shared memory this time": search("shared_bytes", "no atomics", earlier="faster without atomics"),
     "why?": Means("explain", earlier=FASTER),
+    "and shared memory?": Means("explain", earlier=FASTER),
+    "and check the occupancy": Means("explain", earlier=FASTER),
+    "not with shuffles": search("time", "without shuffles within a warp", earlier=FASTER),
+    "but it must still work for odd n": Means("unknown", earlier=FASTER),
+    "drop the register limit": search("time", "no atomics", earlier="faster, at most 32 registers, no atomics"),
+    "forget all limits": search("time", earlier="faster, at most 32 registers, no atomics"),
+    "atomics are fine now": search("time", "at most 32 registers", earlier="faster, at most 32 registers, no atomics"),
+    "ok you can change the block size": search("time", earlier="faster, keep the block size"),
+    "it need not be deterministic": search("time", earlier="faster, deterministic"),
+    "40 registers are fine": search("time", "at most 40 registers", earlier="faster, at most 32 registers"),
+    "drop the limit on shared memory": Means("unknown", earlier=FASTER),
+    "without bounds checks": Means("unknown", earlier="faster, no atomics"),
 }
 
 
@@ -254,12 +299,18 @@ def test_a_part_of_a_prompt_can_be_left_out() -> None:
 
 def test_an_accepted_candidate_is_named_by_its_number() -> None:
     assert read_intent("accept 2").number == 2
+    assert read_intent("take the second one").number == 2
     assert read_intent("take it").number is None
 
 
 def test_reasons_name_what_is_not_possible() -> None:
     assert "(triton)" in read_intent("rewrite it in Triton").reading
     assert "(amd)" in read_intent("port it to AMD").reading
+
+
+@pytest.mark.parametrize("word", ["still", "spend", "share", "skill", "throughout", *sorted(FILLERS)])
+def test_a_correct_word_is_not_read_as_another(word: str) -> None:
+    assert fold(word) == word
 
 
 def test_a_named_metric_is_a_search_whatever_the_words() -> None:

@@ -102,6 +102,16 @@ def test_the_answer_comes_first_and_the_causes_are_a_click_away(verdict: Verdict
     assert causes_json([(verdict, ())], "what's the occupancy?")["explained"][0]["answers"] == list(said)
 
 
+def test_a_causes_code_is_no_part_of_its_sentence_and_its_line_has_one_cost(verdict: Verdict) -> None:
+    cause = Cause("divergence", "320 branches split their warp", "both sides are run", "use arithmetic", 22, 0.103)
+    console = Console(file=StringIO(), width=100)
+    console.print(causes_view(verdict, (cause, replace(cause, estimated_us=0.0098)), "softmax.cu", SourceLines()))
+    text = console.file.getvalue()
+    assert "split their warp  [divergence]" in text
+    assert "line 22, 10.3% of the cost of all lines: 320 branches" in text
+    assert "line 22, about 0.0098 us of the launch: 320 branches" in text
+
+
 @pytest.mark.parametrize(
     ("question", "shown"),
     [("what's the occupancy?", False), ("why is it slow?", True), ("what limits its occupancy?", True)],

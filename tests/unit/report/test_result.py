@@ -25,7 +25,7 @@ from kernelmate.records import (  # fmt: skip
     Verdict,
     Work,
 )
-from kernelmate.report.chart import ChartVersion, label
+from kernelmate.report.chart import ChartVersion, candidate_labels, candidate_names
 from kernelmate.report.drawing import Mark, Rect, Scene, TextShape, shortened, text_width
 from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.result import charted, grouped, optimization_parts, verdict_parts, view
@@ -150,10 +150,41 @@ def test_predicted_figures_closer_than_a_gain_that_counts_are_one_line(
     assert len(grouped((first, other))) == groups
 
 
-def test_names_are_without_the_kind_of_a_built_in_author() -> None:
-    assert label(1, "recipe:warp-per-row") == "1 warp-per-row"
-    assert label(2, "synthesis:rows-warp") == "2 rows-warp"
-    assert label(3, "local:default") == "3 local:default"
+def authored(optimization: Optimization, *named: tuple[str, tuple[str, ...]]) -> Optimization:
+    """The search with as many of its candidates, of other authors and blocks."""
+    first = optimization.candidates[0]
+    made = [
+        replace(
+            first,
+            candidate=replace(first.candidate, author=author, contract=replace(first.candidate.contract, block=block)),
+        )
+        for author, block in named
+    ]
+    return replace(optimization, candidates=tuple(made))
+
+
+def test_names_are_without_the_kind_of_a_built_in_author(optimization: Optimization) -> None:
+    authors = ("recipe:warp-per-row", "synthesis:rows-warp", "local:default")
+    found = authored(optimization, *((author, ("256",)) for author in authors)).candidates
+    assert candidate_labels(found) == ["1 warp-per-row", "2 rows-warp", "3 local:default"]
+    assert candidate_names(found, whole=True) == list(authors)
+
+
+def test_candidates_of_one_author_are_told_apart_by_their_blocks(optimization: Optimization, kernel: Kernel) -> None:
+    joined = "recipe:warp-per-row+unroll+block-size"
+    found = authored(optimization, (joined, ("256",)), (joined, ("32", "8")), ("recipe:unroll", ("64",)))
+    names = ["warp-per-row+unroll+block-size, 256 threads", "warp-per-row+unroll+block-size, 32 x 8 threads", "unroll"]
+    assert candidate_names(found.candidates) == names
+    shown = seen(optimization_parts(found, kernel, shown=2))
+    assert f"2 {names[1]}" in shown
+    assert [version.label for version in charted(found, 2)][1] == f"2 {names[1]}"
+    scenes = result_scenes([ChartVersion(f"{number} {name}", found.baseline) for number, name in enumerate(names, 1)])
+    for scene in scenes:
+        assert len({text[2:] for text in texts(scene) if text.startswith(("1 ", "2 ", "3 "))}) == 3
+    once = authored(optimization, (joined, ("256",)), (joined, ("256",)))
+    assert candidate_names(once.candidates) == [joined.removeprefix("recipe:")] * 2, (
+        "the block does not tell them apart"
+    )
 
 
 def test_a_finding_has_the_colour_of_its_severity(wrong: Verdict, kernel: Kernel) -> None:
