@@ -88,7 +88,7 @@ def _is_submodule(folder: Path) -> bool:
     """Returns True if `.git` is a submodule's file, which names a folder of the repository around it.
 
     Such are `.git/modules/NAME`, and `.git/worktrees/TREE/modules/NAME` in a worktree. A worktree of a submodule,
-    `.git/modules/NAME/worktrees/TREE`, may stand anywhere.
+    `.git/modules/NAME/worktrees/TREE`, may be anywhere.
     """
     try:
         named = (folder / ".git").read_text(errors="replace").removeprefix("gitdir:").strip()

@@ -276,7 +276,7 @@ class PassingReader:
         return self.args[-1]
 
     def _check_members(self, parameter: Parameter, table: Mapping[str, Any], path: Path) -> None:
-        """Compares the fields with those of the struct, where its definition stands in the file."""
+        """Compares the fields with those of the struct, if the file defines it."""
         members = members_of(self.kernel.unit.text, parameter.base)
         if members is None:
             return

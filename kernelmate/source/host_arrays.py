@@ -97,7 +97,7 @@ class HostArrays:
     # --------------------------------------------------------------------------------------------------- names
 
     def _named(self, name: str, reader: HostReader, depth: int) -> HostArray:
-        """Returns the known facts about a variable, from the function around a place and from its callers."""
+        """Returns the known facts about a variable, from the enclosing function and from its callers."""
         place, found = reader.place, HostArray()
         function = place.function()
         first, last = place.region() if re.fullmatch(r"\w+", name) else (0, len(place.host.tokens))
@@ -118,7 +118,7 @@ class HostArrays:
 
     @staticmethod
     def _is_declared(name: str, place: HostPlace, first: int, last: int) -> bool:
-        """Returns True if a part of a text declares a variable: a type, `*` or `&` stands before it, and no operator behind."""
+        """Returns True if a part of a text declares a variable: after a type, `*` or `&`, and before no operator."""
         tokens = place.host.tokens
         for at in place.host.words.get(re.split(r"\.|->", name)[0], ()):
             follows = tokens[at + 1].text if first < at < last and at + 1 < len(tokens) else ""
@@ -341,7 +341,7 @@ class HostArrays:
 
 
 def commented_shape(name: str, reader: HostReader) -> Shape | None:
-    """Returns the sides that a comment gives a parameter of the function around a place: `const at::Tensor& x, // (N, C)`."""
+    """Returns the sides that a comment states for a parameter of the enclosing function: `const at::Tensor& x, // (N, C)`."""
     function = reader.place.function()
     host = reader.place.host
     if function is None:

@@ -1,4 +1,4 @@
-"""Reads a kernel's launch from C++ host code: grid, block, shared bytes, sizes, scalars and arrays, each with its place."""
+"""Reads a kernel's launch from C++ host code: grid, block, shared bytes, sizes, scalars and arrays, each with its position in the text."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ class _LaunchReader:
         )
 
     def _note(self, key: str, places: Sequence[tuple[HostPlace, int]] = ()) -> None:
-        """Records where something comes from: the launch, or the places that were followed, in the launch's file first."""
+        """Records where something comes from: the launch, or the definitions that were followed, in the launch's file first."""
         place = self.launch.place
         of_launch = [at for where, at in places if where.host is place.host]
         others = [(where, at) for where, at in places if where.host is not place.host]
@@ -363,7 +363,7 @@ class _LaunchReader:
 
 
 def conditions_around(place: HostPlace, expanded: HostPlace | None) -> Iterator[tuple[str, str]]:
-    """Yields the expressions that are equal where a place is reached: of `switch (n) { case 64: ...`, and of `if (n == 64) ...`.
+    """Yields the expressions that are equal wherever a token is executed: of `switch (n) { case 64: ...`, and of `if (n == 64) ...`.
 
     Args:
         place: the place.

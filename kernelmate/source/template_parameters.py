@@ -156,7 +156,7 @@ def _items(tokens: Sequence[Token], opening: int) -> int | None:
 
 @lru_cache(maxsize=64)
 def _functors(text: str, call: Call) -> tuple[_Functor, ...]:
-    """Returns the classes of a text with such a member function, plain ones first."""
+    """Returns the classes of a text with the member function that `call` calls, those without template parameters first."""
     tokens = lex(text).tokens
     texts = [token.text for token in tokens]
     member = ["operator", "(", ")"] if call.member == _OPERATOR else [call.member]
@@ -217,7 +217,7 @@ def index_types(kernel: Kernel) -> frozenset[str]:
 
 
 def _is_integral(operand: str, text: str) -> bool:
-    """Returns True if an operand stands in a subscript, in a pointer's offset, or beside an operator of whole numbers."""
+    """Returns True if an operand is used in a subscript, in a pointer's offset, or with an operator of integers."""
     behind = rf"{operand}(?!\s*[\[(.])\s*(?:%|<<|>>|\^|&(?![&=])|\|(?![|=]))"
     before = rf"(?:%|<<|>>|\^|(?<=[\w)\]])\s*(?<!&)&(?!&)|(?<!\|)\|(?!\|))=?\s*{operand}"
     subscript = rf"\w\s*\[(?:[^\[\];]|\[[^\[\];]*\])*?{operand}(?!\s*[\[(.])[^\[\];]*\]"

@@ -480,6 +480,6 @@ def _unlimited(side: ast.expr) -> ast.expr:
 
 
 def _offset(text: str, starts: Sequence[int], line: int, column: int) -> int:
-    """Returns the offset of a place of `ast`, whose columns count bytes of UTF-8."""
+    """Returns the offset in characters of a position of `ast`, whose columns count bytes of UTF-8."""
     whole = text[starts[line - 1] :].partition("\n")[0]
     return starts[line - 1] + len(whole.encode()[:column].decode(errors="replace"))

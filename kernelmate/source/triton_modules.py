@@ -39,7 +39,7 @@ class TritonModule:
 
     Attributes:
         path: the file.
-        text: Python text of the definitions, with each line where it stands in the file.
+        text: Python text of the definitions, each line at its number in the file.
         library: names that stand for something of triton and are used: `tl` for `triton.language`. A name that several
             branches define, as for different versions of triton, has several meanings, of which the first that a version has
             counts.

@@ -318,5 +318,5 @@ class _BlockCutter:
 
 
 def _is_kept(one: AxisMap, axis: int) -> bool:
-    """Returns True if a window has the elements of an axis in their places."""
+    """Returns True if a window maps an axis to the source's axis of the same number, without offset or step."""
     return one.terms == ((axis, 1),) and one.offset == "0" and one.every == 1 and one.beyond == ORDINARY

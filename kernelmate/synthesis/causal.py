@@ -43,7 +43,7 @@ def _reach(plan: Attention, key: Key) -> Linear | None:
 
 
 def filled(plan: Attention) -> tuple[Key, int, Key] | None:
-    """Returns a bound, an offset and a score for a mask; None without such a mask.
+    """Returns a bound, an offset and a score for a mask by key positions; None without one.
 
     Keys below bound + offset have the score, others -inf.
     """

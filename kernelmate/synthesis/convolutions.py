@@ -129,7 +129,7 @@ def _roots(plan: Windows) -> list[Key]:
 
 
 def bare(plan: Windows, key: Key) -> Key:
-    """Returns the key of the operand behind views and casts between floats."""
+    """Returns the key of the operand of any views and casts between floats."""
     while not plan.is_leaf(key):
         node = plan.node(key)
         floating = node.op == "cast" and node.dtype in ("float32", "float64")

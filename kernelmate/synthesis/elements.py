@@ -191,7 +191,7 @@ class Numbers:
         return text if "static_cast<long long>" in found else found  # overloads of min and max need equal types
 
     def _needed(self, roots: Iterable[Key], known: Mapping[Key, str]) -> list[Key]:
-        """Returns the gathers that some values depend on, without those behind known values.
+        """Returns the gathers that some values depend on, without those that only known values depend on.
 
         A gather comes after those that its index depends on, and before those of which it takes elements: their indices contain its own.
         """

@@ -210,7 +210,7 @@ def _aligned(slices: Sequence[_Slice | None], arg: Node) -> list[_Slice | None]:
 
 
 class _Factors:
-    """Moves factors and divisors that all terms of a sum have in common behind the sum."""
+    """Applies factors and divisors that all terms of a sum have in common after the sum."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph, self.nodes = graph, list(graph.nodes)

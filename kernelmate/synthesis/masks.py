@@ -199,7 +199,7 @@ def _positions(flat: Array, sides: Sequence[int]) -> list[Array]:
 
 
 def _numbered_by(key: Array, sides: Sequence[int], groups: Array | None) -> Array:
-    """Returns the numbers for all places, of which each group has one."""
+    """Returns an index for every element; `groups` gives one index per group, if the index is that of a group."""
     wide = broadcast_to(key, sides)
     wide = reshape(wide, -1) if wide.ndim > 1 else wide
     if groups is None:
@@ -208,7 +208,7 @@ def _numbered_by(key: Array, sides: Sequence[int], groups: Array | None) -> Arra
 
 
 def _rows_at(value: Array, flat: Array, positions: Sequence[Array]) -> Array:
-    """Returns the rows of a value at places, whose positions along the value's first axes are given.
+    """Returns the rows of a value at given positions along its first axes; `flat` numbers the same rows in one index.
 
     An array whose axes are permuted is read where its rows are.
     """

@@ -146,9 +146,9 @@ def _joined_views(nodes: list[Node]) -> dict[int, int]:
 
 
 def with_differences_for_shifts(graph: Graph) -> Graph:
-    """Returns the graph with sums of all elements before one as the sum up to the element, less it, which `scan` computes as such sums.
+    """Returns the graph with each exclusive prefix sum as the inclusive one less the element, which `scan` recognises.
 
-    They are scans moved by one position, with a zero in the place of the first or the last one.
+    An exclusive prefix sum is a scan moved by one position, with a zero as first (or last) element.
     """
     nodes = list(graph.nodes)
     for index, node in enumerate(graph.nodes):

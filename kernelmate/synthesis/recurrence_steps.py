@@ -66,7 +66,7 @@ def loop_steps(graph: Graph) -> LoopSteps:
     """Returns the steps of a graph's only loop that carries values.
 
     Raises:
-        Refused: it has several such loops or none, or combines values of several steps otherwise than by reductions.
+        Refused: several loops or none carry values, or the graph combines values of several steps otherwise than by reductions.
     """
     loops = {(node.data[0], node.data[3:], node.args) for node in graph.nodes if node.op == "recur"}
     if len(loops) != 1:

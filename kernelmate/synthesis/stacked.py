@@ -37,7 +37,7 @@ class StackedResult:
 
     Attributes:
         output: the number of the kernel's output.
-        number: its place in the stack.
+        number: its index in the stack.
         shape: the output's shape.
         axis: the stack's axis in it; None for a whole result.
     """
@@ -222,7 +222,7 @@ class _Slices:
         return self._view(chosen, [one for one in range(len(sides)) if one != axis], shape)
 
     def _extreme(self, source: int, number: int) -> int | None:
-        """Returns the node of an array's largest or smallest value if its place chooses the element; else None."""
+        """Returns a new `max` or `min` of `source` if node `number` is its argmax or argmin along an axis; None otherwise."""
         while self.nodes[number].op in ("cast", "view"):
             number = self.nodes[number].args[0]
         place = self.nodes[number]

@@ -124,12 +124,12 @@ class Windows(Plan):
         return groups is None or any(len(own) > 1 for own, _ in groups)
 
     def name(self, key: Key) -> str:
-        """Returns the argument behind a leaf."""
+        """Returns the name of the argument that a leaf reads."""
         node = self.node(key)
         return str((node if node.op == "input" else self.graph.nodes[node.args[0]]).data[0])
 
     def access(self, key: Key) -> str:
-        """As `Plan.access`."""
+        """Overrides `Plan.access`."""
         return "flat"
 
     def guards(self, key: Key) -> tuple[str, ...] | None:
@@ -249,7 +249,7 @@ def _value_of(key: Key) -> str:
 
 
 def valued(text: str) -> Key:
-    """Returns the key behind a position that is a computed value."""
+    """Returns the key of the value in a position of the form `value(node, index, ...)`."""
     call = cast(ast.Call, ast.parse(text, mode="eval").body)
     number, *index = call.args
     return cast(int, cast(ast.Constant, number).value), tuple(ast.unparse(one) for one in index)

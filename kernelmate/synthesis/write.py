@@ -139,7 +139,7 @@ RANKS_ASSUME = " A row with fewer finite values than are taken in order may give
 
 
 def _takes_ranks(graph: Graph) -> bool:
-    """Returns True if places of extremes are found among values without those at earlier places."""
+    """Returns True if an argmax or argmin excludes elements that earlier ones found."""
     nodes = graph.nodes
     places = {index for index, node in enumerate(nodes) if node.op == "reduce" and str(node.data[0]).startswith("arg")}
     for index in places:

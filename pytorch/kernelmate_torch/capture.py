@@ -337,7 +337,7 @@ def _nodes(
 def is_left_out(node: torch.fx.Node) -> bool:
     """Returns True for what the description leaves out.
 
-    These are sizes, which stand in the text as expressions, checks of what is exported, and tuples whose elements are
+    These are sizes, which the text has as expressions, checks of what is exported, and tuples whose elements are
     operations of their own.
     """
     value = node.meta.get("val")

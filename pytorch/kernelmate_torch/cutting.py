@@ -16,7 +16,7 @@ UNTILED = ("staged-", "windows", "row-windows")
 
 
 def has_no_statement(node: GraphNode) -> bool:
-    """Returns True for sizes, which stand in the text as expressions, and for checks of what is exported."""
+    """Returns True for sizes, which the text has as expressions, and for checks of what is exported."""
     name = node.target.removeprefix("aten.")
     return (node.target.startswith("python.") and node.target != "python.getitem") or name.startswith(
         ("sym_", "_assert")

@@ -34,7 +34,7 @@ class Parameters:
 
 
 def parameters_of(function: Callable[..., Any], count: int) -> Parameters:
-    """Returns the parameters of a function, or of a module's `forward`, that is called with so many positional arguments.
+    """Returns the parameters of a function, or of a module's `forward`, for a call with `count` positional arguments.
 
     A parameter that is not given is kept if its default is a number, a text, True, False or None.
     """

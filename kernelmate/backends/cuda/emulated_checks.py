@@ -122,7 +122,7 @@ class EmulatedChecks:
         return self._compiled
 
     def run(self, run: Run) -> RunResult:
-        """As `Module.run`, in this process's emulator."""
+        """Implements `Module.run`, in this process's emulator."""
         return self._emulated.run(run)
 
     def foresee(self, runs: Iterable[Run]) -> None:

@@ -48,7 +48,7 @@ class ReplayedVersion(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CudaPipeline:
-    """The loaded kernels of a pipeline, and its run; stands among the versions of a timing device.
+    """The loaded kernels of a pipeline, and its run; a timing device takes it as a version.
 
     Attributes:
         modules: for each stage its kernel, or None for a step of a library.
@@ -73,7 +73,7 @@ class CudaPipeline:
 
         Args:
             arena: has the arrays that the pipeline takes.
-            place: number of the placement, which decides where the kernels' code is.
+            place: number of the placement, which selects the address of the kernels' code.
             stream: the current CuPy stream.
         """
         import cupy

@@ -1,4 +1,4 @@
-"""The device memory of launches that are timed: one for all versions, so that they see the same bytes at the same places."""
+"""The device memory of launches that are timed: one for all versions, so that they see the same bytes at the same addresses."""
 
 from __future__ import annotations
 

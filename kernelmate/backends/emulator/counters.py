@@ -193,7 +193,7 @@ def rows_of(size: int) -> int:
 
 
 def _distinct(places: Array, warp: Array, new_warp: Array) -> int:
-    """Number of different places that each warp touches, over all warps."""
+    """Returns the number of different addresses that each warp touches, summed over all warps."""
     # Along a warp addresses mostly rise: then counting the changes is enough.
     rising = new_warp | (places[1:] >= places[:-1])
     if not rising.all():

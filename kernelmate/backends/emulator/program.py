@@ -88,7 +88,7 @@ Operand = (
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in the unit's text; `line` 0 means unknown."""
+    """A position in the unit's text; `line` 0 means unknown."""
 
     line: int
     column: int

@@ -356,7 +356,7 @@ class Visibility:
         return found
 
     def askers(self, lanes: Array) -> Iterator[tuple[int, Array]]:
-        """Yields a lane of each set of lanes of a block that know the same of others, and the places of these lanes."""
+        """Yields a lane of each set of lanes of a block that know the same of others, and the indices of these lanes."""
         alike: dict[object, int] = {}
         different, where = np.unique(lanes, return_inverse=True)
         chosen: list[int] = []

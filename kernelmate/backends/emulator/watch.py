@@ -2,7 +2,7 @@
 
 Bytes that a `wgmma.mma_async` may still read must not be written: a write is ordered if some thread of the warpgroup has
 waited for the product's group (`wgmma.wait_group`), and the wait happens before the write (PTX ISA 8.7,
-wgmma.wait_group). The fence that must stand between a store and a product is checked with those of bulk copies (`races`,
+wgmma.wait_group). The fence that a store and a product need between them is checked with those of bulk copies (`races`,
 `transfers`).
 """
 

@@ -429,7 +429,7 @@ def _is_plain(node: ast.Call) -> bool:
 
 
 def _joined(edits: Sequence[Edit]) -> list[Edit]:
-    """Returns edits with insertions at one place as one."""
+    """Returns the edits, with insertions at the same offset joined into one."""
     found: dict[tuple[int, int], str] = {}
     for start, end, text in edits:
         found[start, end] = found.get((start, end), "") + text

@@ -66,7 +66,7 @@ def refuse_races(state: ThreadState, threads: Sequence[str], space: Space) -> No
     """Check that no thread reads an element of an argument that another thread writes.
 
     Raises:
-        NotLifted: there is such an element; the error has the line of the assignment.
+        NotLifted: a thread does; the error has the line of the assignment.
     """
     for array, at, epoch, loops in state.loads:
         for store in state.stores:

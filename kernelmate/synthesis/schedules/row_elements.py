@@ -94,7 +94,7 @@ def _is_column(plan: Plan, key: Key) -> bool:
 
 
 def _whole(plan: Plan, key: Key) -> Key:
-    """Returns the key of the value behind views and casts between integers."""
+    """Returns the key of the operand of any views and casts between integers."""
     node = plan.node(key)
     cast = node.op == "cast" and {node.dtype[:3], plan.graph.nodes[node.args[0]].dtype[:3]} <= {"int", "uin"}
     return _whole(plan, plan.operands(key)[0]) if node.op == "view" or cast else key

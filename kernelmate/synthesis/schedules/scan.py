@@ -208,7 +208,7 @@ class RowScan(Rows):
         }
 
     def _ahead(self) -> int:
-        """As `Rows._ahead`; 0 without reductions, since only their passes have several packs in flight."""
+        """Overrides `Rows._ahead`; 0 without reductions, since only their passes have several packs in flight."""
         return super()._ahead() if self.levels() else 0
 
     def helpers(self) -> list[str]:

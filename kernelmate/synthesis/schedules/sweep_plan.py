@@ -75,7 +75,7 @@ class _Later:
         return axis + places.index(0) if 0 in places else None
 
     def _later(self, index: int, axis: int) -> int:
-        """Returns the node of a value behind position 0 of an axis."""
+        """Returns the node that gives a value's elements at positions after 0 of an axis."""
         node = self.nodes[index]
         if axis < 0 or axis >= len(node.shape) or node.shape[axis] == "1":
             return index
@@ -262,11 +262,11 @@ class SweepLoops:
         return found
 
     def is_used(self, wanted: Key, place: int) -> bool:
-        """Returns True if a loop needs a result of another one."""
+        """Returns True if loop number `place` needs the value `wanted`."""
         return wanted in self._below(self.roots(place))
 
     def reads(self, name: str) -> Iterator[tuple[int, Index]]:
-        """Yields where an array is read: the loop, or their number behind all, and the index."""
+        """Yields the reads of an array: the number of the loop (for reads after all loops, the count of loops), and the index."""
         ends = [key for key in self.keys if STEP not in key[1]]
         for place in range(len(self.loops) + 1):
             inside = place < len(self.loops)

@@ -70,7 +70,7 @@ class _WindowScan(RowScan):
         return super()._leaf(key)
 
     def scanned(self, values: Sequence[Key], body: list[str]) -> list[str]:
-        """As `RowScan.scanned`, from neighbouring elements."""
+        """Overrides `RowScan.scanned`, from neighbouring elements."""
         names, rows = self.names, self._values.domain[:-1]
         lines, positions = row_positions(self.kernel, rows, str(names.row))
         column = self.kernel.names.fresh("column")

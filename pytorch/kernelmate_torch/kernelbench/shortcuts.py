@@ -35,7 +35,7 @@ class Shortcut:
     """A change of one operation that keeps the results within the tolerance.
 
     Attributes:
-        place: of the operation.
+        place: the operation's position on the tape.
         kind: `zeros`, `mean` or `skip`.
         argument: for `skip`, the argument that is returned in place of the result.
         saved: share of the least time of an eager call that is no longer needed.

@@ -134,7 +134,7 @@ def _once_us(version: Version, inputs: Sequence[Any]) -> float:
 def timed_blocks(
     versions: Mapping[str, Version], contents: Sequence[Sequence[Any]]
 ) -> tuple[dict[str, list[float]], int]:
-    """Returns microseconds of a call, for each version and block, and the legs of the version `new` that left work behind.
+    """Returns microseconds of a call, for each version and block, and the legs of the version `new` that left work unfinished.
 
     Args:
         versions: what is timed, warmed up, in the order of a block.
