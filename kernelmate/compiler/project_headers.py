@@ -105,7 +105,7 @@ def include_folder(name: str, header: Path) -> Path:
 
 
 def folders_of(headers: Iterable[tuple[str, str]], directory: Path) -> list[Path]:
-    """Returns the folders that an include path needs so that other machines find the headers as this one did.
+    """Returns the folders to add to the include path, so that other machines find the same headers.
 
     Args:
         headers: names, as their `#include` gives them, and files.

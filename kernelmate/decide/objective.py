@@ -316,7 +316,7 @@ def names_a_metric(text: str) -> bool:
 
 
 def _parted(text: str) -> tuple[str, str]:
-    """Returns the part of a text that states the request, and the parts after guards, which name metrics that must not get worse."""
+    """Returns the part of a text that states the request, and the parts that name metrics that must not get worse."""
     first, *rest = re.split(f"({GUARD_WORDS})", text)
     asked, kept = [first], []
     for guard, scope in zip(rest[::2], rest[1::2], strict=True):

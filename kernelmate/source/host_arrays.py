@@ -1,4 +1,4 @@
-"""Reads from host code how large an array is that a launch passes, and whether it is filled before and read back after."""
+"""Reads from host code the size of each array that a launch passes, and whether it is filled before and read after."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class HostArrays:
         return self._named(base, reader, depth)
 
     def _part(self, whole: str, offset: str | None, reader: HostReader, depth: int) -> HostArray:
-        """Returns the known facts about an array that is passed from one of its elements on; the host may fill the rest elsewhere."""
+        """Returns the known facts about an array that is passed from an offset on; the host may fill the rest elsewhere."""
         found = self.array(whole, reader, depth + 1)
         start = None if offset is None else _tried(reader, offset)
         if start != "0":
@@ -290,7 +290,7 @@ class HostArrays:
     # --------------------------------------------------------------------------------------------------- tensors
 
     def _as_tensor(self, found: HostArray, name: str, reader: HostReader) -> None:
-        """Adds the sides of a tensor that a function takes as an argument, as the function reads them or as a comment states them."""
+        """Adds the sides of a tensor argument that its function reads (`x.size(0)`) or that a comment states."""
         found.filled = True if found.filled is None else found.filled
         shape = commented_shape(name, reader)
         if shape is None:

@@ -101,7 +101,7 @@ def _condition(node: ast.expr, names: Mapping[str, str]) -> str:
 
 
 def _times(node: ast.expr, names: Mapping[str, str]) -> str:
-    """Returns the product of a numeric name and numbers of the expression as one number; else empty."""
+    """Returns the product of a numeric name and the expression's numbers as one number; else an empty string."""
     match node:
         case ast.Name(id=name) if names.get(name, "").isdigit():
             return names[name]

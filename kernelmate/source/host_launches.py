@@ -177,7 +177,7 @@ def _wrapped(
     kernel: Kernel,
     instance: str | None,
 ) -> HostLaunch | None:
-    """Returns the launch in the function that a name defines, whose parameter of that number is the kernel."""
+    """Returns the launch in the function defined at a name, whose parameter `number` is the kernel."""
     opening = at + 1
     if opening < len(host.tokens) and host.tokens[opening].text == "<":
         opening = (closing_angle(host.tokens, opening) or len(host.tokens)) + 1

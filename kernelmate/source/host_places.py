@@ -1,4 +1,4 @@
-"""Places in host code: the names that are visible there, the function around them, and where that function is called."""
+"""Tokens of host code: the names visible at a token, the function that contains it, and the calls of that function."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class HostPlace:
         return state
 
     def _is_namespace(self, brace: int) -> bool:
-        """Returns True for the brace of a namespace, of a list of values, or of anything else that is not a block of its own."""
+        """Returns True for a brace that opens no block of statements, such as that of a namespace or of a list of values."""
         before = [token.text for token in self.host.tokens[max(brace - 4, 0) : brace]]
         if "namespace" in before or before[-2:] == ["extern", '"C"'] or "enum" in before:
             return True
@@ -153,7 +153,7 @@ def _bound(parameters: tuple[HostParameter, ...], arguments: list[str]) -> Itera
 
 
 def _call_arguments(host: HostText, index: int) -> list[str] | None:
-    """Returns the arguments of the call that a name begins; None if it is not a call but a declaration or something else."""
+    """Returns the arguments of the call that begins at a name; None if it is not a call, such as a declaration."""
     opening = index + 1
     if opening < len(host.tokens) and host.tokens[opening].text == "<":
         end = closing_angle(host.tokens, opening)
@@ -228,7 +228,7 @@ def function_body(files: HostFiles, name: str, count: int) -> HostBody | None:
 
 
 def place_words(files: HostFiles, place: HostPlace, unit: str, indices: list[int] | None = None) -> str:
-    """Returns where something is, as `line 12`, or `main.cu:12` in another file than the unit whose text is given."""
+    """Returns a position as text: `line 12`, or `main.cu:12` if it is in another file than the unit's."""
     lines = sorted({place.line_of(index) for index in indices or [place.index]})
     numbers = " and ".join(map(str, lines)) if len(lines) < 3 else f"{', '.join(map(str, lines[:-1]))} and {lines[-1]}"
     if place.host.source == unit:

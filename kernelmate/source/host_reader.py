@@ -153,7 +153,7 @@ class HostReader:
         return (strip_parentheses(self._convert(tokens, depth)),)
 
     def _called(self, tokens: Sequence[Token]) -> tuple[HostBody, Sequence[Sequence[Token]]] | None:
-        """Returns the function that gives a `dim3`, and the arguments, of tokens that are a call of one; else None."""
+        """Returns the called function and the arguments if the tokens are a call of a function that returns a `dim3`; else None."""
         if len(tokens) < 3 or tokens[1].text != "(" or closing(tokens, 1) != len(tokens) - 1:
             return None
         parts = [tokens[first:last] for first, last in split_list(tokens, 2, len(tokens) - 1)]

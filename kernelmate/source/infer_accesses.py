@@ -321,7 +321,7 @@ class _KernelBody:
         return {name: texts[0] for name, texts in found.items() if len(texts) == 1}
 
     def _until(self, start: int, ends: set[str]) -> list[Token]:
-        """Returns tokens up to one of these, or up to the bracket that closes around them."""
+        """Returns the tokens up to one of some symbols, or up to the closing bracket around them."""
         depth, found = 0, []
         for token in self._tokens[start:]:
             depth += (token.text in "([{") - (token.text in ")]}")

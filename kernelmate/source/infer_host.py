@@ -172,7 +172,7 @@ class _LaunchReader:
         return self.found
 
     def extents_left(self) -> tuple[str, ...]:
-        """Sizes that do not follow from others."""
+        """Returns the sizes that do not follow from others."""
         return tuple(name for name in self.extents if name not in self.found.derived)
 
     def _others(self) -> list[str]:
@@ -314,7 +314,7 @@ class _LaunchReader:
             self._note("sizes", lines)
 
     def _number(self, text: str) -> int | None:
-        """Returns the number that an argument has, if it follows from constants only."""
+        """Returns the numeric value of an argument if it follows from constants only; else None."""
         value = self._tried(text, self.values)
         return None if value is None else whole_number(value)
 

@@ -139,7 +139,7 @@ class _Counting:
         return self._node(tree, depth)
 
     def _node(self, node: ast.expr, depth: int) -> int | None:
-        """Returns the largest value that an expression may have by what is known; unknown terms are left out."""
+        """Returns the largest value that an expression may have by known bounds; unknown terms are left out."""
         if isinstance(node, ast.Constant):
             return node.value if isinstance(node.value, int) else None
         if isinstance(node, ast.Name):

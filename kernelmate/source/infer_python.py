@@ -203,7 +203,7 @@ class _CallReader:
         return tuple(tidied(str(text)) for text in texts) if texts and all(texts) else None
 
     def _listed(self, call: ast.Call, depth: int) -> list[ast.expr]:
-        """Returns the sides of the array that a call makes; nothing if they are not seen."""
+        """Returns the sides of the array that a call creates; empty if they are not known."""
         made = _function(call)
         first = call.args[0] if call.args else None
         if depth > _DEEPEST:

@@ -112,7 +112,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class _Functor:
-    """A class that may be called so; `parameters` are those of its template that are types."""
+    """A class with the called member function; `parameters` are the type parameters of its template."""
 
     name: str
     parameters: int
@@ -179,7 +179,7 @@ def _functors(text: str, call: Call) -> tuple[_Functor, ...]:
 
 
 def example_instance(kernel: Kernel) -> tuple[str, str]:
-    """Returns an instance as a contract may name it, and the class that it needs where the kernel calls a parameter; else no text."""
+    """Returns an example of an instance for a contract, and the class to pass if the kernel calls a parameter; else empty texts."""
     calls = called_types(kernel)
     written = [
         "Mine" if one.name in calls else _guess(one, "float")

@@ -213,7 +213,7 @@ class _InstanceSearch:
         return list(dict.fromkeys(found))
 
     def _values(self, word: str, host: HostText, index: int, depth: int) -> list[str] | None:
-        """Returns the values of a word; None if it is a name that every scope sees; nothing if it is a run-time value."""
+        """Returns the values of a word; None if it is a name visible everywhere; empty if it is a run-time value."""
         inner = index
         for opening in host.around(index):
             text = host.between(opening, inner)

@@ -1,4 +1,4 @@
-"""Text that a Triton kernel's compilation defines: the kernel, and what it uses of its file and of files that this one imports.
+"""The text to compile for a Triton kernel: the kernel, and the definitions of its file and of imported files that it uses.
 
 Imports are resolved by file names, as Python does from the file's folder and from the folders above it, up to the project's;
 nothing is imported. Of each file, jitted functions and constants stay as far as the kernel uses them, so that defining them runs none of the user's
@@ -242,7 +242,7 @@ class _File:
 
 
 def _want(files: list[_File], number: int, name: str) -> list[tuple[int, str]]:
-    """Keeps what defines a name in a file, and returns what that uses, each with the number of its file."""
+    """Keeps the definition of a name in a file; returns the names that it uses, each with the number of its file."""
     file = files[number]
     if name in file.kept or name in file.imported:
         return []
@@ -286,7 +286,7 @@ def _want(files: list[_File], number: int, name: str) -> list[tuple[int, str]]:
 
 
 def _used(files: list[_File], number: int, definition: ast.stmt) -> list[tuple[int, str]]:
-    """Returns the names that a definition of a file uses, each with the number of its file; of a module, what it takes from it."""
+    """Returns the names that a definition of a file uses, each with the number of its file; for a module, the attributes that it uses."""
     nodes = list(_compiled_nodes(definition))
     used = [(number, one.id) for one in nodes if isinstance(one, ast.Name)]
     for one in (each for each in nodes if isinstance(each, ast.Attribute)):
@@ -340,7 +340,7 @@ def _starred(files: list[_File], number: int, name: str) -> int | None:
 
 
 def _place(files: list[_File], path: Path) -> int | None:
-    """Returns the number of a file, which is read if it was not; None if it cannot be."""
+    """Returns the number of a file and reads it at the first request; None if it cannot be read."""
     known = [one.path for one in files]
     if str(path) in known:
         return known.index(str(path))

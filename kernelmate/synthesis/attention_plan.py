@@ -78,7 +78,7 @@ class Attention(Plan):
 
     @property
     def depth(self) -> int:
-        """The number of the axis over which query-key products are summed."""
+        """The index in `domain` of the axis over which query-key products are summed."""
         return len(self.domain) - 1
 
     @property

@@ -327,7 +327,7 @@ def _free_name(pipeline: Kernel) -> str:
 
 
 def fusion_words(stages: Sequence[StageVerdict]) -> str:
-    """Returns two sentences on what a fused kernel saves, and on what is left to its user."""
+    """Returns two sentences: the traffic that a fused kernel saves, and the changes that its user must make."""
     written = sum(one.temporaries_written_bytes or 0 for one in stages)
     read = sum(one.temporaries_read_bytes or 0 for one in stages)
     return (

@@ -134,7 +134,7 @@ class Numbers:
         self._ints = set[str]()
 
     def taken(self, roots: Iterable[Key], expressions: Expressions, lines: list[str]) -> None:
-        """Declares the selecting values that some values need.
+        """Declares local variables for the indices that select elements which some values need.
 
         The declarations go to `lines`, or before them if all elements have the values in common.
         """

@@ -273,7 +273,7 @@ class _Factors:
         return self._full(len(self.nodes) - 1, rank), found
 
     def _differs(self, index: int, from_end: int) -> bool:
-        """Returns True if a value has more than one element along an axis; the axis is counted from the last one."""
+        """Returns True if a value has more than one element along an axis; `from_end` is -1 for the last axis."""
         shape = self.nodes[index].shape
         return -from_end <= len(shape) and shape[from_end] != "1"
 

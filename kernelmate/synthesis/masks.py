@@ -199,7 +199,7 @@ def _positions(flat: Array, sides: Sequence[int]) -> list[Array]:
 
 
 def _numbered_by(key: Array, sides: Sequence[int], groups: Array | None) -> Array:
-    """Returns an index for every element; `groups` gives one index per group, if the index is that of a group."""
+    """Returns the index array `key` broadcast to `sides` and flattened; `groups` has each element's index into it, if not None."""
     wide = broadcast_to(key, sides)
     wide = reshape(wide, -1) if wide.ndim > 1 else wide
     if groups is None:

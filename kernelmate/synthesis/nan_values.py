@@ -1,4 +1,4 @@
-"""Maxima and minima that must be NaN if an element is: those whose results are not NaN anyway, as a softmax is.
+"""Maxima and minima that must return NaN if an element is NaN; not needed where the result is NaN anyway, as in softmax.
 
 CUDA's `fmaxf` drops NaN, and NumPy's `max` keeps it. In `exp(x - x.max()) / exp(x - x.max()).sum()` the sum is NaN if an
 element is, whatever the maximum was, and every result contains the sum.
@@ -51,7 +51,7 @@ _EACH, _EVERY = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class _Dependence:
-    """A node, seen from the elements of which a maximum is taken.
+    """Relation of a node to the elements whose maximum is taken.
 
     Attributes:
         depends: whether it depends on the maximum.

@@ -232,7 +232,7 @@ class _SideTexts:
             self._sides[side] = self._shortest(side)
 
     def _shortest(self, text: str) -> str:
-        """Returns the first known length that always equals an expression; the expression itself without one."""
+        """Returns the first known length that always equals an expression; the expression itself if there is none."""
 
         def equal(size: Size) -> bool:
             return evaluate(one, size) == evaluate(text, size)

@@ -238,7 +238,7 @@ class _Rewriting:
         return node.op == "scan" and node.data[0] == "sum" and node.args[0] == value and self._is_over_steps(node)
 
     def _accumulated(self, kind: str, operand: int, axis: int) -> int:
-        """Returns the number of the carried value that combines a value of all steps."""
+        """Returns the number of the carried value that accumulates `operand` over all steps; adds it at the first call."""
         known = (kind, operand)
         if known not in self._sums:
             if kind not in _COMBINED or not self.graph.nodes[operand].dtype.startswith("float"):

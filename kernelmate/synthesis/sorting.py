@@ -187,7 +187,7 @@ class Ordered(Array):
         return self._wanted
 
     def astype(self, dtype: Any, *_: Any, **__: Any) -> Ordered:
-        """Converts what is taken of it to another dtype."""
+        """Returns the order with results of another dtype."""
         return self._like(wanted=np.dtype(dtype))
 
     def __neg__(self) -> Any:
@@ -264,7 +264,7 @@ def _extremes(a: Array, axis: int, count: int, *, largest: bool, numbers: bool) 
 
 
 def _is_long(a: Array, axis: Any, most: int) -> bool:
-    """True if there are more values along an axis than exchanges sort, or a number that is a size."""
+    """Returns True if an axis is longer than `most`, or its length is a contract size."""
     if axis is None or isinstance(axis, tuple) or a.dtype.kind not in "fiu":
         return False
     side = a.shape[operator.index(axis) % a.ndim]

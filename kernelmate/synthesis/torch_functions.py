@@ -53,7 +53,7 @@ ACTIVATIONS: Mapping[str, tuple[Callable[[Array], Array], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class KnownFunction:
-    """A part of a graph that is one function of torch.
+    """A part of a graph that one function of torch computes.
 
     Attributes:
         name: the function, without `torch.`.

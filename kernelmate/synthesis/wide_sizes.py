@@ -34,7 +34,7 @@ def with_wide_indices(kernel: Kernel, definition: str, helpers: str) -> tuple[st
 
 
 def _retyped(text: str, name: str, kind: str) -> str:
-    """Returns a text in which a variable has another type, as has the argument of a function that gets it by no name."""
+    """Returns the text with a variable, and the unnamed `int` parameter that receives it, declared with type `kind`."""
     text = re.sub(rf"{_INDEX}(?={name}(?: =|,|\)))", f"{kind} ", text)
     if re.search(rf"\bbody\([^;]*, {name}\);", text):
         text = re.sub(r"(\[&\]\([^()]*, )int\) \{", rf"\g<1>{kind}) {{", text)

@@ -100,7 +100,7 @@ class Windows(Plan):
         return ()
 
     def _picked(self, key: Key) -> tuple[Key, ...]:
-        """Returns the element that a number selects along an axis, and the number."""
+        """Returns the keys of the element that an index selects along an axis, and of the index."""
         node, index, nodes = self.node(key), key[1], self.graph.nodes
         source, chosen = node.args
         if may_be_negative(self.graph, chosen):
@@ -208,7 +208,7 @@ class Windows(Plan):
         return groups if own == len(source) and all(side == "1" for side in after[later:]) else None
 
     def _same(self, sides: Sequence[str], others: Sequence[str]) -> bool:
-        """Returns True if axes have as many elements as others at all sizes."""
+        """Returns True if two groups of axes have the same number of elements at all sizes."""
 
         def counts(several: Sequence[str]) -> list[int]:
             return [math.prod(int(evaluate(one, size)) for one in several) for size in self.sizes]
@@ -216,7 +216,7 @@ class Windows(Plan):
         return counts(sides) == counts(others)
 
     def sides_of(self, output: int, shape: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns the sides over which a result is computed: those of the array, or its own if they group as many elements otherwise."""
+        """Returns the shape over which a result is computed: the array's, or its own if that has the same elements regrouped."""
         own = self.graph.nodes[output].shape
         alike = len(own) == len(shape) and all(map(self._same, ([side] for side in shape), ([side] for side in own)))
         regrouped = own and not alike and self._same(shape, own)

@@ -327,7 +327,7 @@ class IsolatedCuda:
     def _loaded_beside(
         self, baseline: MeasuredBaseline | None
     ) -> tuple[tuple[int, LaunchShape] | None, PipelineLaunch | None, list[int]]:
-        """Loads a baseline in the runner: its number and launch, its run if it is a pipeline, and what is to be dropped."""
+        """Loads a baseline in the runner; returns its number and launch, its run if it is a pipeline, and modules to drop."""
         if baseline is None:
             return None, None, []
         loaded: list[int] = []

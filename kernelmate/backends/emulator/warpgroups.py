@@ -145,7 +145,7 @@ class Warpgroups:
         return np.asarray(self._machine.lanes.warpgroups[self.of(active)])
 
     def of(self, active: Group) -> Array:
-        """Returns their numbers; incomplete ones are left out, with a finding."""
+        """Returns the numbers of the warpgroups; incomplete ones are left out, with a finding."""
         geometry = self._machine.lanes
         lanes = self._machine.lanes_of(active)
         groups = geometry.warpgroup[lanes]

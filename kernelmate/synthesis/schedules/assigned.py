@@ -72,7 +72,7 @@ def _text(plan: Elements, kernel: KernelText, writer: type[_Assigned], *, in_pla
 
 
 def _replaced(graph: Graph, outputs: Sequence[str]) -> Graph | None:
-    """Returns the graph of what is assigned, if each result is an array of which all else stays as it was; else None."""
+    """Returns the graph of the assigned values, if each result keeps its other elements; else None."""
     nodes, results = list(graph.nodes), list[int]()
     for output, name in zip(graph.outputs, outputs, strict=True):
         node = graph.nodes[output]
@@ -134,7 +134,7 @@ class _Assigned(Gather):
         return f"static_cast<long long>({self.names.i})" if of_places else super()._leaf(key)
 
     def _numbered(self) -> tuple[list[str], list[str], str]:
-        """Returns the statements that do not depend on the position, those that compute the index of its row, and that index."""
+        """Returns statements independent of the position, statements that compute its row's index, and the text of this index."""
         kernel, plan = self.kernel, self.plan
         numbers = plan.operands(self.place)[0]
         while plan.node(numbers).op == "cast" and plan.graph.nodes[plan.node(numbers).args[0]].dtype[:3] in ("int", "uin"):  # fmt: skip

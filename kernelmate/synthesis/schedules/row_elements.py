@@ -68,7 +68,7 @@ def ends_of(plan: Plan) -> Iterator[RowEnd]:
 
 
 def _values(plan: Plan, condition: int, beyond: bool) -> dict[Key, Number]:
-    """Returns the known values where a condition has one result."""
+    """Returns each operation's value, None where unknown, under the assumption that node `condition` has the value `beyond`."""
     found: dict[Key, Number] = {}
     for key in walk(plan):
         node = plan.node(key)

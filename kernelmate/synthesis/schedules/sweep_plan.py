@@ -60,7 +60,7 @@ class _Later:
         return sorted_graph(self.nodes, self.outputs)
 
     def _first_along(self, node: Node) -> int | None:
-        """Returns the axis along which a selection is of position 0; None if it is of other positions."""
+        """Returns the axis along which a `where` selects position 0 only; None for any other selection."""
         index = node.args[0]
         condition, axis = self.nodes[index], len(node.shape) - len(self.nodes[index].shape)
         places: tuple[int | None, ...] = tuple(range(len(condition.shape)))
@@ -170,7 +170,7 @@ class SweepLoops:
                 self.loops[last].stores.append(number)
 
     def _loop_of(self, key: Key) -> int:
-        """Returns the last loop that computes what a value needs, of which the loops are made; -1 for none."""
+        """Returns the number of the last loop that a value depends on, creating loops as needed; -1 for none."""
         key = self.bare(key)
         if key in self._known:
             return self._known[key]
@@ -227,7 +227,7 @@ class SweepLoops:
         return max((self._late(one) for one in self.plan.operands(key)), default=-1)
 
     def _joined(self, number: int, backwards: bool, after: int, late: int) -> int:
-        """Returns the loop that computes a recurrence: the last one that it needs, if both run side by side, or a new one."""
+        """Adds a recurrence to loop number `after` if that has the same direction, else to a new loop; returns the loop's number."""
         if after >= 0 and after > late and self.loops[after].backwards == backwards:
             self.loops[after].numbers.append(number)
             return after

@@ -339,7 +339,7 @@ class _SweepText(PositionTexts):
         return updates
 
     def _stores(self, numbers: Sequence[int], kept: Sequence[str] = ()) -> list[str]:
-        """Returns the statements that compute and store some outputs, and store what is kept, after all loads."""
+        """Returns the statements that compute and store some outputs; `kept` and all stores follow the loads."""
         lines: list[str] = []
         keys = [self.keys[one] for one in numbers]
         texts = self.expressions.locals_for(keys, lines)

@@ -179,7 +179,7 @@ class _Total(Passes):
             body += self.stores(beside, lambda name: f"{name}[{self.names.i}]")
 
     def _added(self, key: Key, name: str) -> Key | None:
-        """Returns the value that an output adds to its earlier contents, if it is a sum or a multiple of one; else None.
+        """Returns the value that an output adds to its previous contents, if this is a sum or a multiple of one; else None.
 
         An output that is zero before each launch, and to which the old kernel adds, may hold only the sum.
         """

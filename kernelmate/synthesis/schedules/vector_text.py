@@ -278,7 +278,7 @@ class StepText:
         ]
 
     def _numbers(self, stages: Stages, level: int, values: Sequence[StepValue], changes: list[tuple[str, str]], *, begins: bool) -> list[str]:  # fmt: skip
-        """Returns the reductions to single numbers of a level, and what is computed of them.
+        """Returns the statements of a level's reductions to single numbers, and of the values computed from these.
 
         Carried numbers and their next values are appended to `changes`.
         """
@@ -324,7 +324,7 @@ class StepText:
         return block_of(head, [*lines, *stores])
 
     def _read(self, stages: Stages, keys: Sequence[Key], level: int, side: str) -> None:
-        """Makes the texts known of carried values, and of those that earlier levels have put into shared memory."""
+        """Registers the texts that read carried values, and values that earlier levels have stored in shared memory."""
         known, stack = self.expressions.known, [*keys]
         while stack:
             key = self.expressions.bare(stack.pop())

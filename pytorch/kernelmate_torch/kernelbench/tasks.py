@@ -51,7 +51,7 @@ def find_tasks(folder: Path, patterns: Sequence[str] = (), levels: Sequence[int]
 
     Args:
         folder: is searched with its subfolders for files that define `Model` and `get_inputs` and no `ModelNew`.
-        patterns: of names, as `level1/1*` or `*softmax*`; a task that fits one of them is taken, without any every one.
+        patterns: of names, as `level1/1*` or `*softmax*`; tasks that match one of them are returned; none for all.
         levels: numbers of folders `levelN`; none for all.
 
     Raises:
