@@ -52,7 +52,7 @@ class BodyWriter:
         return "" if first is None else f"{self.value(first.name)}.device"
 
     def kept(self, *needed: str) -> list[PortedPart]:
-        """Returns the parts that compute some values, and those that draw random numbers."""
+        """Returns the parts that compute some values or draw random numbers."""
         wanted, kept = set(needed), []
         for part in reversed(self.parts):
             if wanted.intersection(part.outputs) or (part.function is None and _is_random(part.nodes[0])):

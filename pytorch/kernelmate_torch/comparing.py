@@ -29,7 +29,7 @@ indices that are out of range or sums that cancel, `MARGIN` would allow results 
 def drawn_inputs(
     program: ModelProgram, inputs: Sequence[Any], size: dict[str, int], distribution: str, seed: int
 ) -> tuple[Any, ...]:
-    """Returns inputs of the module at a size: tensors of the example's dtypes, other values as they are."""
+    """Returns inputs of the module at a size: random tensors of the example's dtypes, and its other values unchanged."""
     generator = torch.Generator().manual_seed(seed)
     specs = {one.target: one.tensor for one in program.nodes if one.kind == "input"}
     made = []

@@ -82,7 +82,7 @@ def mapped(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def with_leaves(value: Any, new: Sequence[Any]) -> Any:
-    """Returns nested inputs with other values in the same places."""
+    """Returns nested inputs with the leaves replaced by other values, in order."""
     return tree.tree_unflatten(list(new), tree.tree_structure(value))
 
 

@@ -261,7 +261,7 @@ def result_of(
     runner: BenchmarkRunner, settings: BenchmarkSettings, task: BenchmarkTask, candidate: Path | None, kept: BenchmarkedTask | None,
     on_step: Callable[[str], None],
 ) -> BenchmarkedTask:  # fmt: skip
-    """Returns the result of a task; what is kept of the same contents and settings is not computed again."""
+    """Returns the result of a task; a stored result of the same contents and settings is used again."""
     key = settings.audit_key(task)
     if kept is not None and kept.key == key:
         audit = kept.audit

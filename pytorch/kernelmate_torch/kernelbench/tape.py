@@ -271,7 +271,7 @@ class _CallRecorder(TorchDispatchMode):
         self._writers: dict[int, int] = {}
 
     def number(self, tensor: torch.Tensor) -> int:
-        """Returns the number of a tensor, which gets one when it is first seen."""
+        """Returns the number of a tensor; a new tensor gets the next number."""
         found = self._numbers.get(id(tensor))
         if found is None:
             found = self._numbers[id(tensor)] = len(self._held)

@@ -98,7 +98,7 @@ def candidate_of(task: BenchmarkTask, folder: Path) -> Path | None:
 
 
 def own_files(candidate: Path) -> Iterator[Path]:
-    """Yields the files that a candidate consists of: all of its folder where that is written for one task."""
+    """Yields the source files of a candidate: those of its folder if it is named `model_new.py`, else the file alone."""
     if candidate.name != "model_new.py":
         yield candidate
         return

@@ -112,7 +112,7 @@ def _repeated(tape: Tape) -> list[TaskFinding]:
 
 
 def _touches_written(tape: Tape, one: TapeOperation) -> bool:
-    """Returns True if an argument's memory is changed by some operation, so that equal arguments may hold other values."""
+    """Returns True if any operation changes an argument's memory, so that a later read may give other values."""
     return any(tape.operations[place].writes for place in one.after)
 
 
