@@ -165,7 +165,7 @@ def read_intent(
 def _step(prompt: str, text: str) -> Intent | None:
     """Returns the intent of a prompt that accepts a candidate or undoes the last change; None for any other."""
     if _UNDO.match(text):
-        return Intent("undo", prompt, "The version before takes its place again.")
+        return Intent("undo", prompt, "The previous version is restored.")
     if _ACCEPT.match(text):
         digits = re.search(r"\d+", text)
         return Intent("accept", prompt, "A candidate is taken.", number=None if digits is None else int(digits[0]))

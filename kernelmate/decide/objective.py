@@ -345,7 +345,7 @@ def _without_metric(modifiers: PromptModifiers, baseline: Verdict | None) -> tup
     ):
         return metric, False, f"{UNDERSTOOD[metric][0].upper()}{UNDERSTOOD[metric][1:]}."
     if modifiers.constraints and not modifiers.preferences:
-        return "time", True, "A version that holds to what is said, and is no slower."
+        return "time", True, "A version that meets the constraints and is not slower."
     return "time", False, "Less time per launch."
 
 

@@ -332,5 +332,5 @@ def fusion_words(stages: Sequence[StageVerdict]) -> str:
     read = sum(one.temporaries_read_bytes or 0 for one in stages)
     return (
         f"One kernel in place of {len(stages)} stages: {written:,} bytes of temporaries are no longer written and {read:,} "
-        "no longer read at the headline size. It stands beside the pipeline with a contract of its own; the host's launches are not changed."
+        "no longer read at the headline size. It is written below the pipeline's kernels, with its own contract; the host's launches are not changed."
     )

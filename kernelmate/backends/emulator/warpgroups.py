@@ -123,7 +123,7 @@ class WarpgroupGathering(Gathering):
 
     def __init__(self, machine: Machine, position: Position | None) -> None:
         super().__init__(machine, None, position)
-        self.awaits = "waits in a wgmma instruction for other warps of its warpgroup, which never come to it"
+        self.awaits = "waits in a wgmma instruction for other warps of its warpgroup, which never reach it"
         self._warpgroup = machine.lanes.warpgroup
 
     def missing(self, lanes: Array) -> Array:

@@ -206,7 +206,7 @@ class GlobalWatch:
         ]
         if self._order.transfers.exhausted:
             parts.append(
-                "of very many bulk copies in one batch of blocks, later ones were taken to have been waited for"
+                "of very many bulk copies in one batch of blocks, later ones were assumed to have been waited for"
             )
         if self._order.visibility is not None and self._order.visibility.exhausted:
             parts.append(

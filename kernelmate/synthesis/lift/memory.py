@@ -58,7 +58,7 @@ def stored(state: ThreadState, pointer: Pointer, space: Space, line: int) -> Any
     for condition in last.path:
         inside = put.value(away.value(condition))
         if not set(parts(inside)) <= open_parts:
-            raise NotLifted(f"{pointer.array} is read where it is not written for certain", line)
+            raise NotLifted(f"{pointer.array} is read where it may not have been written", line)
     return put.value(away.value(last.value))
 
 
