@@ -458,7 +458,7 @@ def _step_of(prepared: Sequence[Prepared]) -> Step:
 
 
 def _not_worth_changing(baseline: Verdict, objective: Objective) -> str | None:
-    """Returns the reason for trying nothing.
+    """Returns the reason for trying no candidates; None if candidates are tried.
 
     A wrong kernel has no behaviour to preserve, and a right one nothing to fix.
     """

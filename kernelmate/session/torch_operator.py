@@ -428,7 +428,7 @@ def _expressions(plan: OperatorPlan) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    """Returns a Python literal of a text in double quotes, where it has none itself."""
+    """Returns a text as a Python literal, in double quotes if it contains none."""
     return f'"{text}"' if text.isprintable() and not set(text) & set('"\\') else repr(text)
 
 

@@ -446,7 +446,7 @@ class HostReader:
         raise Untranslatable(f"the value of {spell(chain)} cannot be determined")
 
     def _element(self, name: str, depth: int) -> str:
-        """Returns one value of a list of constants, through which a host program goes: 256 if it is among them."""
+        """Returns one value of a list of constants that host code iterates over: 256 if it is among them, else the first."""
         value = self._value_of(name)
         listed = constructed(value.tokens, most=64) if value is not None else None
         if value is None or not listed:

@@ -182,7 +182,7 @@ def power_of_two(text: str) -> str:
 
 
 def base_of(text: str) -> str | None:
-    """Returns the variable that an argument is made of, without casts and calls that give its address.
+    """Returns the variable in an argument, without casts and calls that take its address.
 
     None for another expression: `part_of` gives that of a sum.
     """

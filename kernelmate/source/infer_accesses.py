@@ -138,7 +138,7 @@ class _KernelBody:
         return value if value is not None and value >= 0 else None
 
     def _uses(self, pointer: str, depth: int) -> list[tuple[str | None, str, int]]:
-        """Subscript, kind and position of each use of a pointer, and of the pointers into the same array that are made of it."""
+        """Subscript, kind and position of each use of a pointer, and of the pointers that are derived from it."""
         places = [at for at, token in enumerate(self._tokens) if token.text == pointer and not self._is_member(at)]
         if depth:
             places = places[1:]  # its definition

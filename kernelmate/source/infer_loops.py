@@ -34,7 +34,7 @@ class _Loop:
 
 
 class KernelLoops:
-    """The loops of a kernel, and what their bounds are made of.
+    """The loops of a kernel, and the names on which their bounds depend.
 
     Args:
         kernel: the kernel.

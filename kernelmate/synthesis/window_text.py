@@ -51,7 +51,7 @@ class WindowText(WindowElements):
     """Writes the values of one element of the result; arguments as for `WindowElements`."""
 
     def varies(self, key: Key) -> bool:
-        """Returns False: nothing is hoisted, because guarded values must stay behind their guards."""
+        """Returns False: nothing is hoisted, because guarded values must stay inside their guards."""
         return True
 
     def values(self, lines: list[str]) -> list[str]:

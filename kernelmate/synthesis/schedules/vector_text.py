@@ -239,7 +239,7 @@ class StepText:
         of_lanes, of_numbers: the reductions of these, and to single numbers.
 
     Attributes:
-        late: True if what is read behind the last barrier is overwritten by the next step before its first barrier.
+        late: True if an array read after the last barrier is overwritten by the next step before its first barrier.
         invariant: the locals of reductions to single numbers before the loop.
     """
 
