@@ -278,7 +278,7 @@ class SizeRun:
         self._local: dict[str, Array] = {}
 
     def outcomes(self, places: Collection[int]) -> dict[int, tuple[Array, Array]]:
-        """Returns, for each of these instructions that sizes decide, where its result is ever true, and ever false."""
+        """Returns, for each instruction that sizes determine, masks of sizes at which its result is ever true, and ever false."""
         part = self._code.part_for(places)
         ever = {at: (np.zeros(self._lanes, bool), np.zeros(self._lanes, bool)) for at in places if at in part}
         order, pending = sorted(part), {0: np.arange(self._lanes)}
@@ -329,7 +329,7 @@ class SizeRun:
         return held if held.ndim == 0 or len(lanes) == self._lanes else held[lanes]
 
     def _execute(self, statement: Statement, lanes: Array) -> Array | None:
-        """Executes an instruction; returns the truth of its result for each lane, None if it is not known how."""
+        """Executes an instruction; returns the truth of its result for each lane, None if it is not modelled."""
         if statement.guard:
             lanes = lanes[self._guard(statement, lanes)]
         names = written(statement)

@@ -129,7 +129,7 @@ _AFTER = {"swap": "(", "clamp": "(", "true_type": ",;{>", "false_type": ",;{>"}
 
 @dataclass(frozen=True, slots=True)
 class MissingHeader:
-    """A header that no include path leads to, or that was left out, with line and column of its `#include`."""
+    """A header that was not found or was left out, with line and column of its `#include`."""
 
     name: str
     included_by: str | None

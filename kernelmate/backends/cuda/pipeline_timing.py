@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class ReplayedVersion(Protocol):
-    """A version of a timing device that launches several kernels, or other than by one plain launch."""
+    """A version of a timing device that is not a single plain launch, such as several kernels."""
 
     @property
     def traps(self) -> bool:
@@ -286,7 +286,7 @@ class ReplayedSteps:
             step(stream)
 
     def __call__(self, stream: int) -> None:
-        """Makes one run on a stream, given by its handle."""
+        """Runs the steps once on a stream, given by its handle."""
         if self._graph is None or stream != self._stream.ptr or self._stream.is_capturing():
             self._submit(stream)
         else:

@@ -147,7 +147,7 @@ class TimingArena:
             self._objects.fill(cupy.cuda.ExternalStream(stream))
 
     def scrub(self) -> None:
-        """Overwrites everything, so that later launches find no data of these."""
+        """Overwrites the whole arena, so that later launches find no data of earlier ones."""
         from cupy.cuda import runtime
 
         runtime.memsetAsync(self._memory.ptr, SCRUB, self._size, self._stream.ptr)

@@ -212,7 +212,7 @@ class CudaTimingDevice:
             return self._stages[0].outputs()
 
     def changed(self, name: str) -> bool:
-        """Returns True if the contents of an array in the first placement are not those that it was filled with."""
+        """Returns True if an array in the first placement no longer has the contents that it was filled with."""
         with self._guarded():
             return self._stages[0].changed(name)
 

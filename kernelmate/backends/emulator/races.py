@@ -222,7 +222,7 @@ class RaceDetector:
     def _among_themselves(
         self, region: Region, ledger: AccessHistory, site: Site, access: Access, stored: Array
     ) -> None:
-        """Checks lanes that store to one address in the same instruction."""
+        """Checks for lanes that store to the same address in one instruction."""
         winners = ledger.writes.take(access.cells)
         lost = np.flatnonzero(winners != access.packed)
         if not lost.size:

@@ -71,7 +71,7 @@ class _Ending:
 
     @property
     def forgotten(self) -> bool:
-        """True if its observations are not kept any more."""
+        """True if its observations are no longer recorded."""
         return self.barrier is not None and self.phase < self.barrier.forgotten
 
 

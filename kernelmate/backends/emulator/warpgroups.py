@@ -141,7 +141,7 @@ class Warpgroups:
         self._machine, self._position = machine, position
 
     def lanes_of(self, active: Group) -> Array:
-        """Returns the lanes of each one by thread, (warpgroups, 128); incomplete ones are left out, with a finding."""
+        """Returns the lanes of each warpgroup by thread, (warpgroups, 128); incomplete ones are left out, with a finding."""
         return np.asarray(self._machine.lanes.warpgroups[self.of(active)])
 
     def of(self, active: Group) -> Array:
@@ -165,7 +165,7 @@ class Warpgroups:
 
 
 class WarpgroupFragment:
-    """Places of a matrix's elements in registers: a warp holds one of four tiles, which lie one below another.
+    """Layout of a matrix's elements in registers: each warp holds one of four tiles, one below another.
 
     Args:
         tile: layout of a warp's part.

@@ -116,7 +116,7 @@ _GLOBAL_SHADOW_BYTES = 96 << 20
 
 
 def _in_turn(machine: Machine, site: Site, lanes: Array, offsets: Array) -> tuple[Array, Array]:
-    """Returns lanes and offsets of an atomic in the order in which lanes execute it, and those of other accesses unchanged."""
+    """Returns lanes and offsets: sorted by order of execution for an atomic, unchanged for other accesses."""
     if site.action != "atomic" or machine.contention is None:
         return lanes, offsets
     turns = machine.contention.order(site.number, lanes)
