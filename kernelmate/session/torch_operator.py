@@ -433,7 +433,7 @@ def _quoted(text: str) -> str:
 
 
 def wrapped(start: str, items: Sequence[str], end: str) -> Iterator[str]:
-    """Yields a call or a signature in one line; where that is too long, in three, or with an item a line."""
+    """Yields the lines of a call or a signature: one line or, if that is too long, three or one for each item."""
     line = f"{start}{', '.join(items)}{end}"
     if len(line) <= _WIDE:
         yield line

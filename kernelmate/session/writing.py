@@ -44,7 +44,7 @@ class NewKernel:
 
     @property
     def right(self) -> bool:
-        """Returns True if it is judged right and has no error."""
+        """Returns True if the kernel was judged right and has no error."""
         return self.verdict.clean and self.verdict.correct is True
 
 

@@ -169,7 +169,7 @@ def changes(text: str, names: Iterable[str]) -> bool:
 
 
 def held_at(text: str, place: int) -> dict[str, str]:
-    """Returns the integers that are declared before an offset in its function, by the products and sums they hold."""
+    """Returns the names of integers declared before an offset in its function, by the products and sums that they hold."""
     start, _ = function_around(text, place)
     found: dict[str, str] = {}
     for declared in re.finditer(rf"\b{INTEGRAL}[ \t]+(\w+)[ \t]*=([^;{{}}]*);", text[start:place]):

@@ -156,7 +156,7 @@ def is_number(text: str) -> bool:
 
 
 def read_number(text: str) -> str:
-    """Returns a number of C++ as one of contracts.
+    """Returns a C++ number literal as the number of a contract expression.
 
     Raises:
         Untranslatable: it is not whole.

@@ -228,7 +228,7 @@ class _Guess:
         return matmul(self.whole, [p.name for p in self.kernel.signature.parameters if p.pointer])
 
     def legal_sizes(self, launch: LaunchGuess, facts: HostFacts, *, fixed: str = "") -> tuple[Mapping[str, int], ...]:
-        """Returns the sizes at which a launch is valid, the host's own first; nothing if there is none.
+        """Returns the sizes at which a launch is valid, the host's own first; empty if there is none.
 
         The value of the size `fixed` is never made smaller.
         """

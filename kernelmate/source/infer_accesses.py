@@ -228,7 +228,7 @@ class _KernelBody:
         return cast or before.text == "return" or (before.kind == "symbol" and before.text not in (")", "]"))
 
     def _opened(self, at: int) -> int | None:
-        """Returns where an opening parenthesis begins, with a cast such as `reinterpret_cast<float4*>` before it; None for a call."""
+        """Returns the start of a parenthesis with the cast before it, such as `reinterpret_cast<float4*>`; None for a call."""
         before = self._tokens[at - 1]
         angle = opening_angle(self._tokens, at - 1) if before.text == ">" else None
         if angle is not None and self._tokens[angle - 1].text in ("reinterpret_cast", "const_cast"):

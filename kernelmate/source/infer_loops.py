@@ -60,7 +60,7 @@ class KernelLoops:
         self._constants: dict[str, str] = {}
 
     def iterations(self, size: Size, shape: LaunchShape) -> int:
-        """Returns the iterations that one thread makes at a size, those of the loops in them included; at least 1."""
+        """Returns the number of iterations of one thread at a size, nested loops included; at least 1."""
         values = dict(size)
         for name, sides in (("blockDim", shape.block), ("gridDim", shape.grid)):
             values |= {f"{name}_{axis}": side for axis, side in zip("xyz", sides, strict=False)}

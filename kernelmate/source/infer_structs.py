@@ -273,7 +273,7 @@ def _size(parts: Sequence[_FieldPlace]) -> int:
 
 
 def _parameter(whole: Parameter, name: str, part: _FieldPlace) -> Parameter:
-    """Returns the parameter that stands for a part of a struct."""
+    """Returns the parameter that replaces a part of a struct."""
     pointer = part.field.pointer
     written = f"{'const ' * part.field.const}{part.field.type}{' *' * pointer}"
     vector = c_type_dtype(part.field.type)[1] if pointer else 1

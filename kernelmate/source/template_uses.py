@@ -98,7 +98,7 @@ class _InstanceSearch:
         return tuple(InferredInstance(text, origins[text]) for text in ordered)
 
     def _contradicts(self, instance: str) -> bool:
-        """Returns True if an instance has a floating-point type where the kernel needs an integral one, or a truth value for a type or number."""
+        """Returns True if an instance is impossible: a floating-point type for an integral one, or a truth value for a type or number."""
         indexing = index_types(self.kernel)
         arguments = instance.partition("<")[2].removesuffix(">").split(", ")
         pairs = list(zip(self.parameters, arguments, strict=False))

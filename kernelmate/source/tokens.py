@@ -119,7 +119,7 @@ class _Lexer:
         self.fresh_line = not tokens
 
     def read(self, known: _Known | None = None) -> int | None:
-        """Reads to the end of the text, or up to a token that was read before; returns the index of that one there."""
+        """Reads to the end of the text, or up to a token known from the earlier text; returns that token's index there."""
         directives, directive, fresh_line = self.directives, self.directive, self.fresh_line
         tokens, comments = self.tokens, self.comments
         for match in _TOKEN.finditer(self.text, self.at):

@@ -141,7 +141,7 @@ class _File:
             self._enclose(inner)
 
     def _enclose(self, inner: ast.FunctionDef) -> None:
-        """Takes in what the functions around a jitted one define for it, if their file defines no such names."""
+        """Adds the definitions that the enclosing functions give a jitted one, if their file does not define the same names."""
         for outer in (one for one in ast.walk(self.tree) if isinstance(one, ast.FunctionDef) and one is not inner):
             if any(one is inner for one in ast.walk(outer)):
                 self.computed |= {name: outer.lineno for name in _parameters(outer) if not self.gives(name)}
@@ -154,7 +154,7 @@ class _File:
         return any(name in names for names in (self.definitions, self.library, self.imports))
 
     def _forget(self, node: ast.stmt) -> None:
-        """Drops what names meant before a statement that is always run and gives them another meaning."""
+        """Drops earlier definitions of names that an unconditional statement defines again."""
         names = targets(node)
         if isinstance(node, ast.FunctionDef):
             names = [node.name]

@@ -256,7 +256,7 @@ def _bounded(contract: Contract, side: str, most: int) -> bool:
 
 
 def _moved(at: str, stride: str) -> str:
-    """Returns a position along an axis as a number of elements."""
+    """Returns the offset, in elements, of a position along an axis."""
     if stride == "1":
         return at
     return f"static_cast<size_t>({at}) * {stride}"

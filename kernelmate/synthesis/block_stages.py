@@ -59,7 +59,7 @@ class BlockStage:
         return tuple(own)
 
     def terms(self, size: Size) -> int:
-        """Returns the number of terms that a block computes for it."""
+        """Returns the number of terms that a block computes for the stage."""
         return math.prod(
             int(evaluate(side, size)) for side in (*(self.sides[axis] for axis in self.own), *self.reduced)
         )

@@ -106,7 +106,7 @@ def _beyond(plan: Attention, key: Key, value: bool) -> Linear | None:
 
 
 def _chosen(plan: Attention, operands: tuple[Key, ...], value: bool) -> Linear | None:
-    """Returns the same as `_beyond`, for zeros and ones chosen by a condition, as `np.tril` and `np.triu` produce."""
+    """Returns the result of `_beyond` for a mask of zeros and ones by a condition, as `np.tril` and `np.triu` produce."""
     numbers = [_constant(plan, one) for one in operands[1:]]
     if None in numbers or bool(numbers[0]) == bool(numbers[1]):
         return None

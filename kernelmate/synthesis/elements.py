@@ -127,7 +127,7 @@ def aligned(arg: Node, index: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class Numbers:
-    """Writer of locals for selecting values, and of addresses that use them."""
+    """Writer of local variables for selecting indices, and of addresses that use them."""
 
     def __init__(self, plan: Elements, kernel: KernelText, at: Mapping[int, str]) -> None:
         self.plan, self.kernel, self.at = plan, kernel, at

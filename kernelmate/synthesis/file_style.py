@@ -234,7 +234,7 @@ def _statements(lines: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _wrapped(style: FileStyle, line: str) -> list[str]:
-    """Returns a statement or the head of a function over as many lines as it needs."""
+    """Returns a statement or a function's head, broken into lines that fit the width."""
     head = re.fullmatch(r"(\S[^()]*\()(.*)\)( \{)?", line)
     if head is not None and not line.startswith(("//", "struct")):
         return f"{wrapped(head[1], parts_of(head[2]), style.width)}{head[3] or ''}".split("\n")

@@ -69,7 +69,7 @@ def own_row(source: str, rows: str, grid: Sequence[str]) -> str:
 
 
 def has_own_block(kernel: Kernel) -> bool:
-    """Returns True if all launches use one unsigned constant above the kernel as block size, and nothing else uses that."""
+    """Returns True if all launches use one unsigned constant above the kernel as block size that has no other use."""
     text = kernel.unit.text
     names = {text[slice(*site.block_span)].strip() for site in kernel.launches}
     name = names.pop() if len(names) == 1 else ""

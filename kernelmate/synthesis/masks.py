@@ -147,7 +147,7 @@ def _is_whole(key: Any) -> bool:
 
 
 def _named_sides(several: Iterable[Array], rank: int) -> list[int]:
-    """Returns the sides of arrays' common shape, which has this many axes."""
+    """Returns the common shape of some arrays, which has `rank` axes."""
     sides = [1] * rank
     for one in several:
         for axis, side in enumerate(one.shape, rank - one.ndim):

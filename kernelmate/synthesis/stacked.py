@@ -49,7 +49,7 @@ class StackedResult:
 
 
 def separate_results(graph: Graph) -> tuple[Graph, list[StackedResult]] | None:
-    """Returns the graph with each value of stacked results as a result of its own, and where each belongs.
+    """Returns the graph with each value of stacked results as a separate result, and the position of each in its stack.
 
     The result is None if no result is a stack of at most `MOST_RESULTS` values.
     """

@@ -415,7 +415,7 @@ class _Writer:
         return spelled(str(self._nodes[index].data[0])) if raw else self._cast(self._value(index), self._work).text
 
     def _wide_product(self, name: str, operands: Sequence[str]) -> _Value:
-        """Returns a product of 16-bit arrays that is not rounded to their type, which only CUDA has (torch 2.8)."""
+        """Returns a product of 16-bit arrays with a float32 result, which torch supports only on CUDA (torch 2.8)."""
         wide = ", ".join(f"{one}.to(torch.{self._work})" for one in operands)
         on_gpu = self._call(name, *operands, f"out_dtype=torch.{self._work}")
         return _Value(f'({on_gpu} if {self._device()}.type == "cuda" else torch.{name}({wide}))', self._work)

@@ -132,7 +132,7 @@ def _real(value: torch.Tensor) -> torch.Tensor:
 
 
 def is_unsteady(exact: torch.Tensor, eager: torch.Tensor) -> bool:
-    """Returns True if eager's own deviation from float64 is too large for a comparison with it to show anything."""
+    """Returns True if eager's own deviation from float64 is too large for a meaningful comparison with it."""
     if exact.is_complex():
         exact, eager = _real(exact), _real(eager)
     if not exact.is_floating_point():

@@ -214,7 +214,7 @@ def _nll_loss_backward(
 
 
 class _BackwardBuilder:
-    """Takes the backward graph out of a joint graph: what its gradients need, with the saved values as inputs."""
+    """Extracts the backward graph from a joint graph: the nodes that its gradients need, with the saved values as inputs."""
 
     def __init__(self, traced: torch.fx.GraphModule, loaded: LoadedModule, part: PartToDifferentiate) -> None:
         inputs, outputs = part.inputs, part.outputs

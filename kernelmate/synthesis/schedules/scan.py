@@ -398,7 +398,7 @@ class RowScan(Rows):
 
 
 def without_one_use(lines: Sequence[str]) -> list[str]:
-    """Inlines locals that are only stored."""
+    """Inlines local variables whose only use is a store."""
     text = "\n".join(lines)
     for found in re.finditer(r"^const [\w ]+ (\w+) = (.+);$", text, re.MULTILINE):
         stored = f" = {found[1]};"

@@ -99,7 +99,7 @@ class _BlockText(BlockValues):
                     raise Refused(f"{name} is read where another thread may have written it")
 
     def _is_of_block(self, stage: BlockStage, key: Key, result: BlockStage) -> bool:
-        """Returns True if what a stage reads of a result's array is what the same block writes."""
+        """Returns True if a stage reads only those elements of a result's array that its own block writes."""
         pairs = [*zip(stage.block, result.block, strict=True)]
         if stage.graph.nodes[key[0]].shape != result.sides:
             return not pairs
@@ -146,7 +146,7 @@ class _BlockText(BlockValues):
         )
 
     def _needs_barrier(self, stage: BlockStage) -> bool:
-        """Returns True if a stage reads what threads may not have written yet, or writes what they may still be reading."""
+        """Returns True if a stage reads arrays that threads may still write, or writes arrays that they may still read."""
         reads, writes = self._accesses(stage)
         return bool(reads & self.written_places or writes & (self.read_places | self.written_places))
 

@@ -189,7 +189,7 @@ class SweepLoops:
         return found
 
     def turns(self, key: Key) -> tuple[Key, ...]:
-        """Returns the keys of what a loop begins with, then of the values after a step, at one step."""
+        """Returns the keys of a loop's start values, then of its values after one step."""
         node, index = self.plan.node(key), key[1]
         axis = int(node.data[3] or 0)
         if any(len(self.graph.nodes[one].shape) > len(node.shape) for one in node.args):

@@ -344,7 +344,7 @@ def _launches(full: SizeFacts) -> list[TaskFinding]:
 
 
 def _merged(findings: list[TaskFinding]) -> list[TaskFinding]:
-    """Returns findings without what another one of the same line already says."""
+    """Returns the findings without those that another finding of the same line already covers."""
     kept: list[TaskFinding] = []
     places = {(one.code, one.line) for one in findings if one.severity == "error"}
     known = any(code in ("same-inputs", "degenerate-inputs") for code, _ in places)

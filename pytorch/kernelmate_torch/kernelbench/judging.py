@@ -139,7 +139,7 @@ class _Comparison:
 
     @property
     def passes(self) -> bool:
-        """Returns True if the results pass as the benchmark compares: eager, its own inputs, its tolerance."""
+        """Returns True if the results pass the benchmark's own comparison: with eager, on its inputs, by its tolerance."""
         return all(near for near, want in zip(self._near, self._expected, strict=False) if want.case.own)
 
     def _differs(self, made: Outputs | None, want: _Expected) -> str:
