@@ -55,7 +55,7 @@ class HostArray:
         filled: True if the host gives it contents before the launch, False if it makes it without; None if unknown.
         zeros: it is filled with zeros.
         start: elements of it before the one that is passed, as in `p + n`; None where their number is not known.
-        lines: the places that say so.
+        lines: positions of the host code from which these facts follow.
     """
 
     shape: Shape | None = None

@@ -348,7 +348,7 @@ def _renamed(code: str, names: Mapping[str, str]) -> str:
 
 
 def _names_in_style(style: FileStyle, texts: Sequence[str]) -> dict[str, str]:
-    """Returns the new names by those that the generated text has."""
+    """Returns the new name of each name in the generated text that does not have the file's style."""
     code = _STRING.sub(" ", without_comments("\n".join(texts)))
     words = words_of(code)
     functions = {*re.findall(r"\b(\w+)(?:<\w+>)?\(", code)} & {*re.findall(r"^static __device__ [^(]*?(\w+)\(", code, re.MULTILINE)}  # fmt: skip

@@ -414,7 +414,7 @@ def _either(
     """Yields the kernels of the first writer that gives any.
 
     Raises:
-        Refused: none does; as the last one said, or one that only lacks a size.
+        Refused: none does; the reason is the last one's, or that of a writer that only lacks a size.
     """
     reasons: list[Refused] = []
     for way in ways:

@@ -167,7 +167,7 @@ class _Fetch:
         return self._four(self._gathered([number], [(0,)], ["border"], [extent])[:, 0])
 
     def filtered(self, coordinates: Sequence[Array], channel: int | None) -> Array:
-        """Returns filtered texels; for a `channel`, that of the four that would be filtered."""
+        """Returns filtered texels; with `channel`, that channel of the four texels around each coordinate, unfiltered."""
         texture, extents = self.texture, self.texture.extents
         scaled = []
         for one, extent in zip(coordinates, extents, strict=True):

@@ -214,13 +214,13 @@ class _VectorText:
         return self._kernel(constants, lines, shared)
 
     def _check_replaced(self, early: int) -> None:
-        """Checks that what replaces an array is written after all reads, and by the block that reads it.
+        """Checks that results which replace an array are written after all reads of it, and by the block that reads it.
 
         Args:
             early: the number of reads before the last barrier.
 
         Raises:
-            Refused: it is not.
+            Refused: they are not.
         """
         blocks = {*self.places.at.values()}
         for place, (name, index) in enumerate(self.places.reads):
