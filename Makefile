@@ -1,4 +1,4 @@
-# One command each. `make demo` and `make test` do all set-up on a fresh machine.
+# One command for each job. `make demo` and `make test` do all set-up on a fresh machine.
 .DEFAULT_GOAL := help
 
 VENV := .venv
@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
 
-# Every process that a test starts would compile the whole package again: 1.8 of the 4.4 s that a small verdict takes.
+# Without bytecode files, every process that a test starts would compile the package again: 1.8 of the 4.4 s of a small verdict.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test editor-test train-tools gpu-test extension extension-test lint format types imports bench docs diagrams clean
@@ -31,7 +31,7 @@ $(VENV)/.installed-dev: pyproject.toml training/pyproject.toml $(VENV)/.python
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -e ./training || { echo "error: the installation failed; the lines above say why. Check the network and run make again" >&2; exit 3; }
 	@touch $@ $(VENV)/.installed-report
 
-# The CPU build of torch: as the configured indexes have it, else from PyTorch's own.
+# The CPU build of torch: from the configured package indexes, else from PyTorch's own.
 $(VENV)/.installed-train: pyproject.toml training/pyproject.toml $(VENV)/.installed-dev
 	@echo "Installing torch's CPU build (190 MB) and what training takes into $(VENV) (1.4 GB there, two to three minutes) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0+cpu' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --index-url https://download.pytorch.org/whl/cpu 'torch>=2.6'
@@ -45,13 +45,13 @@ $(VENV)/.installed-bench: pyproject.toml $(VENV)/.installed-dev
 demo: $(VENV)/.installed-report  ## the main job: two prompts on two kernels, with verdicts, diffs and charts
 	@$(BIN)/python examples/demo.py
 
-# The tests in an editor wait for what a user would see, so they come last, with nothing beside them.
+# The editor tests wait for changes on the screen, so they run last and alone.
 EDITOR_TESTS := tests/extension/test_editor.py tests/extension/test_editor_moments.py tests/extension/test_editor_screens.py
-# A sample of the exhaustive and of the slow tests, whose seed pytest names. SHARES=1, as in CI, runs all of the slow ones, SAMPLE=all runs all
+# A random sample of the exhaustive and slow tests; pytest prints its seed. SHARES=1, as in CI, runs all slow tests; SAMPLE=all runs all
 # tests, which takes over an hour on two cores.
 SAMPLE ?= random
 SHARES ?= 0.15
-# Seconds after which a test has hung: the longest takes a third of that where nothing runs beside the tests.
+# Seconds after which a test counts as hung: the longest one takes a third of that on an idle machine.
 TEST_TIMEOUT ?= 300
 PYTEST := $(BIN)/python -m pytest --timeout $(TEST_TIMEOUT)
 test: $(VENV)/.installed-dev  ## every test that needs no GPU, and a sample of the exhaustive and slow ones; SAMPLE=all for all
@@ -62,8 +62,8 @@ else
 	@$(PYTEST) -n auto --dist worksteal $(PYTEST_ARGS)
 endif
 
-# What fails there is tried once more, and both results are said: a test that is not steady passes, and is heard of. Four that
-# fail are an editor that does not work: the run ends with them (status 2, by tests/extension/conftest.py), and none is tried again.
+# Failed editor tests run once more, and both results are printed: an unsteady test passes, but is reported. Four failures mean that
+# the editor does not work: the run then ends (status 2, by tests/extension/conftest.py) without a second try.
 editor-test: $(VENV)/.installed-dev  ## those in a real VS Code alone; skipped where `make extension-test` has not installed it
 	@$(PYTEST) $(EDITOR_TESTS) --maxfail 4 || { \
 	  status=$$?; test $$status = 1 || exit $$status; \
@@ -89,8 +89,8 @@ extension: extension/node_modules/.installed  ## the VS Code extension as extens
 	@cd extension && npm run --silent package
 	@echo "Built extension/kernelmate.vsix. Install it: code --install-extension extension/kernelmate.vsix"
 
-# code-server builds native modules: that takes some minutes, 800 MB, a C++ compiler and Kerberos' headers. Node's own
-# headers come with the node package, so that node-gyp need not fetch them.
+# code-server builds native modules: this takes some minutes, 800 MB, a C++ compiler and Kerberos' headers. Node's own
+# headers come with the node package, so that node-gyp need not download them.
 tests/extension/editor/node_modules/.installed: tests/extension/editor/package-lock.json
 	@command -v chromium chromium-browser google-chrome >/dev/null || { echo "error: there is no Chromium. Install it (Debian, Ubuntu: apt install chromium) and run make again" >&2; exit 3; }
 	@test -e /usr/include/gssapi/gssapi.h || { echo "error: Kerberos' headers are missing. Install them (Debian, Ubuntu: apt install libkrb5-dev) and run make again" >&2; exit 3; }
@@ -102,7 +102,7 @@ tests/extension/editor/node_modules/.installed: tests/extension/editor/package-l
 	  $(call npm_ci,code-server)
 	@touch $@
 
-# What npm says is shown if it fails: of itself it is quiet, and make says "Error 1".
+# Shows npm's output if it fails; otherwise make would print only "Error 1".
 npm_ci = { npm ci --loglevel error >install.log 2>&1 || { tail -n 40 install.log >&2; \
 	  echo "error: npm could not install $(1) for the tests; the lines above, and $$PWD/install.log, say why. Check the network and the C++ compiler and run make again" >&2; exit 3; }; }
 
@@ -132,7 +132,7 @@ $(VENV)/.installed-docs: pyproject.toml training/pyproject.toml $(VENV)/.python
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]' -e ./training || { echo "error: the installation failed; the lines above say why. Check the network and run make again" >&2; exit 3; }
 	@touch $@
 
-# NO_MKDOCS_2_WARNING silences the theme's notice about its successor, Zensical; it is no warning of the build.
+# NO_MKDOCS_2_WARNING silences the theme's notice about its successor, Zensical, which is not a warning of the build.
 docs: $(VENV)/.installed-docs  ## the documentation as a site in build/site; warnings are errors
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 	@echo "Built build/site. Open build/site/index.html"

@@ -113,6 +113,14 @@ def docstrings() -> Iterator[tuple[str, str]]:
                     yield f"{file.relative_to(ROOT)}:{line}", ast.get_docstring(node) or ""
 
 
+def test_docstrings_name_their_subject_instead_of_alluding_to_it() -> None:
+    vague = (
+        r"\A(?:As|That of|What|Where|Whether) |\bso many\b|\b(?:it|they|that|which|what|one) stands?\b(?! for|-in)"
+        r"|\bbehind (?:it|them|the (?:last|first|loop|type|token|barrier))\b"
+    )
+    assert [place for place, text in docstrings() if "/exam/" not in place and re.search(vague, text)] == []
+
+
 def test_docstrings_return_in_the_third_person_and_have_one_entry_per_line() -> None:
     imperative = r"\A(?:Return|Yield) "
     joined = r"^ +\w[\w, *]*: [^\n]*[.)] (?:[a-z_]+|[A-Z]\w+(?:Failed|Error|Unavailable|Timeout)): "

@@ -1,4 +1,4 @@
-"""Pages of the site that stand at the root of the repository: README, architecture, contributing, changes."""
+"""Pages of the site whose files are at the root of the repository: README, architecture, contributing, changes."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class ScalarArgument:
 
 
 def with_addresses(content: npt.NDArray[np.uint8], addresses: Iterable[HeldAddress], places: Mapping[str, int]) -> None:
-    """Write device addresses into an argument's bytes; `places` has each array's address."""
+    """Write device addresses into an argument's bytes; `places` maps each array to its address."""
     for one in addresses:
         held = np.array([places[one.array] + one.start], np.uint64).view(np.uint8)
         content[one.offset : one.offset + held.size] = held

@@ -16,7 +16,7 @@ class TensorMap:
         dtype: its dtype, as contracts name it.
         extents: elements of each dimension, one to five.
         box: elements of each dimension that one copy spans.
-        steps: every so many elements of the box are copied; the first is 1.
+        steps: distance between copied elements of the box in each dimension; the first is 1.
         swizzle: bytes of the swizzled span of shared memory: 32, 64 or 128; 0 for none.
         nan_fill: elements outside of the array are NaN instead of zero.
     """

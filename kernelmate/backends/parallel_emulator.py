@@ -54,7 +54,7 @@ class ParallelEmulator:
         return ParallelModule(module, self._emulators, self._early)
 
     def begin(self, compiled: Compiled, target: Target, run: Run) -> None:
-        """As `Begins.begin`."""
+        """Implements `Begins.begin`."""
         module, name = self.load(compiled, target), _name(compiled, target)
         if not isinstance(module, ParallelModule) or name in self._early or _bytes(run) > HANDED_OVER_BYTES:
             return
@@ -93,7 +93,7 @@ class ParallelModule:
         self._waiting_bytes = 0
 
     def foresee(self, runs: Iterable[Run]) -> None:
-        """As `Foresees.foresee`."""
+        """Implements `Foresees.foresee`."""
         for begun in self._begun.values():
             begun.answer.cancel()
         self._begun.clear()

@@ -33,7 +33,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Temporary:
-    """A temporary of a pipeline: its shape, its type by name, and the value that the host fills it with; None if it does not."""
+    """A temporary of a pipeline: its shape, its type by name, and the value that the host fills it with (None: not filled)."""
 
     name: str
     shape: tuple[int, ...]

@@ -84,7 +84,7 @@ class TimingDevice(Protocol):
         ...
 
     def poison(self) -> None:
-        """Overwrites every array of the first placement that is only written, so that missing writes show."""
+        """Overwrites every array of the first placement that is only written, so that missing writes are detected."""
         ...
 
     def outputs(self) -> Mapping[str, npt.NDArray[Any]]:

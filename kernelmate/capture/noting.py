@@ -72,7 +72,7 @@ class NotedLaunch:
         self.number = made.admit(self.key, sum(one.nbytes for one in values if isinstance(one, np.ndarray)))
 
     def copies(self, values: Sequence[Value]) -> dict[int, bytes]:
-        """Returns the contents of the arrays by their places, if the launch is to be recorded."""
+        """Returns the contents of the arrays by argument index, if the launch is to be recorded."""
         return (
             {place: _bytes(one) for place, one in enumerate(values) if isinstance(one, np.ndarray)}
             if self.taken
@@ -91,8 +91,8 @@ class NotedLaunch:
 
         Args:
             values: its arguments.
-            before: the arrays' contents before it, by place.
-            seen: by place, True if the launch read the array, and if it stored every element; None if that was not observed.
+            before: the arrays' contents before it, by argument index.
+            seen: by argument index, True if the launch read the array, and if it stored every element; None if that was not observed.
         """
         number = self.number
         if number is None:

@@ -147,7 +147,7 @@ def _quotients(
 
 
 def _bounded(wanted: Values, sizes: Mapping[str, Values], block: Mapping[str, Values]) -> Iterator[tuple[str, Values]]:
-    """Minima of an expression and the largest wanted value, as of a grid that strides over its problem."""
+    """Yields minima of an expression and the largest wanted value, as in the grid of a grid-stride loop."""
     bound = max(wanted)
     for level in (_names, _block_quotients, _products_and_quotients):
         for text, values in level(wanted, sizes, block):

@@ -86,7 +86,7 @@ def _order(arrays: Sequence[Array], kept: Array, axis: int) -> Array:
 
 
 def _columns(array: Array, axis: int) -> list[Array]:
-    """Returns the elements behind `axis` as separate arrays whose last axis is `axis`."""
+    """Returns the elements after `axis` as separate arrays whose last axis is `axis`."""
     moved = np.moveaxis(array, axis, -1).reshape(*array.shape[:axis], -1, array.shape[axis])
     return [moved[..., number, :] for number in range(moved.shape[-2])]
 

@@ -236,7 +236,7 @@ def block_sizes(contract: Contract, tried: Sequence[Size], version: Version, bas
 
 
 def _past(mask: int) -> int:
-    """Returns the number just above those whose bits a mask of neighbouring bits keeps; 0 for other masks."""
+    """Returns the first number above the values that a mask of adjacent bits can give; 0 for other masks."""
     above = mask + (mask & -mask)
     return 0 if mask & above else above
 

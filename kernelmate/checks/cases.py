@@ -139,7 +139,7 @@ class CaseJudge:
         self.bench.foresee(lambda: self.launches(sizes))
 
     def launches(self, sizes: Sequence[PlannedSize]) -> Iterator[Run]:
-        """Yields the launches needed to judge these sizes, as far as their inputs can be made; launches nothing."""
+        """Yields the launches that judging these sizes needs, for inputs that can be created; runs none of them."""
         for number, one in enumerate(sizes):
             size = one.size
             for shot, count in self._shots(one, number):

@@ -168,7 +168,7 @@ def _sentence(
     if scalars and example.seen.outcome.shot.style.stress:
         text += "; if that scalar never has another value, say so with `fixed` in the contract"
     if example.seen.outcome.shot.style.name == "integers":
-        text += "; if such numbers never come, declare those that do, as in `~ integers(0, 100)`"
+        text += "; if such numbers never occur, declare those that do, as in `~ integers(0, 100)`"
     if code == FindingCode.PRECISION_LOSS:
         text += "; if narrower arithmetic is meant, say so with `accumulate` or `tolerance` in the contract"
     return text

@@ -60,16 +60,16 @@ class ObservedReference:
     tell: Callable[[], None]
 
     def __call__(self, arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:
-        """As `Reference.__call__`."""
+        """Implements `Reference.__call__`."""
         self.tell()
         return self.reference(arrays, size, working)
 
     def seconds(self, size: Size) -> float:
-        """As `Batching.seconds`."""
+        """Implements `Batching.seconds`; infinity if the reference cannot estimate."""
         return self.reference.seconds(size) if isinstance(self.reference, Batching) else math.inf
 
     def several(self, calls: Sequence[Call], size: Size) -> list[Expected]:
-        """As `Batching.several`."""
+        """Implements `Batching.several`."""
         self.tell()
         if isinstance(self.reference, Batching):
             return self.reference.several(calls, size)

@@ -1,4 +1,4 @@
-"""Properties of dtypes: whether they round, how precisely, and the type in which they are compared."""
+"""Properties of dtypes: rounding, precision, and the type in which values are compared."""
 
 from __future__ import annotations
 

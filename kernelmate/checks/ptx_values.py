@@ -119,7 +119,7 @@ def _whole(name: str, opcode: Sequence[str], kind: str, some: list[Array]) -> Ar
 
 
 def _bits(name: str, kind: str, bits: int, some: list[Array]) -> Array | None:
-    """Returns a field of bits, the bits in reverse order, or the place of the highest bit; None for signed types."""
+    """Returns a field of bits, the bits in reverse order, or the index of the highest bit; None for signed types."""
     if kind[0] == "s" or (bits == 64 and name == "bfe"):
         return None
     if name == "bfe":

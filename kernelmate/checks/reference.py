@@ -73,16 +73,16 @@ class _IsolatedReference:
         self._seconds: tuple[dict[str, int], float] = {}, math.inf
 
     def __call__(self, arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:
-        """As `Reference.__call__`."""
+        """Implements `Reference.__call__`."""
         return self.several([(arrays, working)], size)[0]
 
     def seconds(self, size: Size) -> float:
-        """As `Batching.seconds`."""
+        """Implements `Batching.seconds`."""
         last, seconds = self._seconds
         return seconds if last == dict(size) else math.inf
 
     def several(self, calls: Sequence[Call], size: Size) -> list[Expected]:
-        """As `Batching.several`."""
+        """Implements `Batching.several`."""
         if not any(on_device(array) for arrays, _ in calls for array in arrays.values()):
             begun = time.perf_counter()
             answers = self._process.evaluate(self._number, self._contract, calls, size)
@@ -108,7 +108,7 @@ class _PythonReference:
         self._contract, self._directory, self._python = contract, directory, python
 
     def __call__(self, arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:
-        """As `Reference.__call__`."""
+        """Implements `Reference.__call__`."""
         return canonical(self._contract, size, self._answer(arrays, size, working), arrays)
 
     def _answer(self, arrays: Arrays, size: Size, working: np.dtype[Any] | None) -> Expected:
@@ -171,7 +171,7 @@ class _UserFunction:
         return inspect.signature(self._function).parameters
 
     def __call__(self, values: dict[str, Any], size: Size, *, device: bool, working: np.dtype[Any] | None) -> Expected:
-        """As `_Callable.__call__`."""
+        """Implements `_Callable.__call__`."""
         contract = self._contract
         given = named(contract, self._parameters, values)
         key = device, working, is_fused(working)
@@ -257,7 +257,7 @@ class _Expression:
         self._contract, self._code, self._directory = contract, code, directory
 
     def __call__(self, values: dict[str, Any], size: Size, *, device: bool, working: np.dtype[Any] | None) -> Expected:
-        """As `_Callable.__call__`."""
+        """Implements `_Callable.__call__`."""
         contract, numpy = self._contract, np
         if device or working is not None:
             numpy = _with_module(contract, lambda: module_for(np, device=device, working=working))

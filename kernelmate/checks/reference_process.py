@@ -178,7 +178,7 @@ class ReferenceProcess:
         except (EOFError, OSError):
             self._break(contract, None)
         if answer.number != request.number:
-            self._break(contract, "sent the answer to another question")
+            self._break(contract, "sent the reply to another request")
         if isinstance(answer, NoMemory):
             raise MemoryError(answer.detail)
         if isinstance(answer, EvaluationFailed):

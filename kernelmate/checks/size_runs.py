@@ -214,9 +214,10 @@ class SizeCode:
         return register in self.free or (register not in self.writers and register not in self.known)
 
     def part_for(self, wanted: Collection[int]) -> dict[int, int | None]:
-        """Returns the instructions that decide others, as far as sizes alone do, each with the place it jumps to.
+        """Returns the instructions that decide those of `wanted` whose values follow from sizes alone, by index.
 
-        The place is negative, and less by 1, of a jump over instructions that do not matter.
+        The value is the index that a jump leads to, -1 less that index for a jump that only skips other
+        instructions, and None for an instruction that does not jump.
         """
         parts = [part for place in wanted if (part := self._part(place)) is not None]
         needed: dict[int, int | None] = dict.fromkeys(set().union(*parts))
@@ -232,11 +233,11 @@ class SizeCode:
 
     @staticmethod
     def _is_between(first: int, last: int, steps: Sequence[int]) -> bool:
-        """Returns True if no step lies between two places, and one beyond them."""
+        """Returns True if no step lies between two indices, but one lies after them."""
         return bool(steps) and last <= steps[-1] and bisect.bisect(steps, first) == bisect.bisect_left(steps, last)
 
     def _part(self, place: int) -> set[int] | None:
-        """Returns the instructions that decide one; None if sizes alone do not."""
+        """Returns the indices of the instructions that decide one; None if it does not follow from sizes alone."""
         needed, todo = set[int](), [place]
         while todo:
             at = todo.pop()
@@ -277,7 +278,7 @@ class SizeRun:
         self._local: dict[str, Array] = {}
 
     def outcomes(self, places: Collection[int]) -> dict[int, tuple[Array, Array]]:
-        """Returns, for each of these instructions that sizes decide, where its result is ever true, and ever false."""
+        """Returns, for each instruction that sizes determine, masks of sizes at which its result is ever true, and ever false."""
         part = self._code.part_for(places)
         ever = {at: (np.zeros(self._lanes, bool), np.zeros(self._lanes, bool)) for at in places if at in part}
         order, pending = sorted(part), {0: np.arange(self._lanes)}
@@ -328,7 +329,7 @@ class SizeRun:
         return held if held.ndim == 0 or len(lanes) == self._lanes else held[lanes]
 
     def _execute(self, statement: Statement, lanes: Array) -> Array | None:
-        """Executes an instruction; returns the truth of its result for each lane, None if it is not known how."""
+        """Executes an instruction; returns the truth of its result for each lane, None if it is not modelled."""
         if statement.guard:
             lanes = lanes[self._guard(statement, lanes)]
         names = written(statement)

@@ -105,7 +105,7 @@ class KeptLaunch:
 
 
 def compared(measured: MeasuredAlternative, contract: Contract, size: Size, kept: KeptLaunch | None) -> Alternative:
-    """Returns a library's time if its outputs are right within the kernel's tolerance; else it loses its time.
+    """Returns a library's result; its time is removed unless its outputs are right within the kernel's tolerance.
 
     Args:
         measured: the time and the outputs.

@@ -48,7 +48,7 @@ def load_function(where: str, directory: Path, line: int | None) -> Callable[...
 
 
 def stamp(where: str | None, directory: Path) -> object:
-    """Returns a value that changes with the file behind `path:function` or a data file; None without a file.
+    """Returns a value that changes with the file of `path:function` or a data file; None without a file.
 
     It also changes with the modules that the file imports from its folder.
     """
@@ -62,7 +62,7 @@ def stamp(where: str | None, directory: Path) -> object:
 
 
 def content(where: str | None, directory: Path) -> str | None:
-    """Returns a digest of the file behind `path:function` and of modules that it imports from its folder.
+    """Returns a digest of the file of `path:function` and of modules that it imports from its folder.
 
     The result is None without a file.
     """

@@ -146,7 +146,7 @@ def _make(
 
 
 def _finish(made: _MadeCapture, folder: Path, ended: FinishedProgram, writes: bool, output: Output) -> int:
-    """Shows a capture that is in its place, writes its contract above the kernel if asked to, and returns the exit status."""
+    """Shows a finished capture, writes its contract above the kernel if requested, and returns the exit status."""
     from kernelmate.capture.files import contract_text, finished_contract
 
     owned = made.kernel.unit.language != "text"
@@ -158,7 +158,7 @@ def _finish(made: _MadeCapture, folder: Path, ended: FinishedProgram, writes: bo
 
 
 def _check_folder(folder: Path, force: bool) -> None:
-    """Refuses a folder that is not an earlier capture, or that is one which may not be replaced."""
+    """Refuses a folder that is not an earlier capture, or an earlier capture that may not be replaced."""
     if not folder.exists():
         return
     if not (folder / "launches").is_dir():
@@ -171,7 +171,7 @@ def _check_folder(folder: Path, force: bool) -> None:
 
 @contextlib.contextmanager
 def partial_folder(folder: Path, force: bool) -> Iterator[Path]:
-    """Gives a folder beside the capture's own for what is being recorded, which replaces it if any launch has been recorded.
+    """Creates a folder beside the capture's own for the recording; it replaces the capture if any launch was recorded.
 
     If no contract is made of the records, because of an error or Ctrl-C, they are kept all the same, and a message says so.
     """

@@ -129,7 +129,7 @@ _AFTER = {"swap": "(", "clamp": "(", "true_type": ",;{>", "false_type": ",;{>"}
 
 @dataclass(frozen=True, slots=True)
 class MissingHeader:
-    """A header that no include path leads to, or that was left out, with line and column of its `#include`."""
+    """A header that was not found or was left out, with line and column of its `#include`."""
 
     name: str
     included_by: str | None
@@ -209,7 +209,7 @@ def device_part(
 
 
 def _is_rejected(node: DeclarationNode, rejected: frozenset[tuple[str | None, int]]) -> bool:
-    """Returns True for a type or an alias with one of these lines that is not a template and that only its name keeps."""
+    """Returns True for a type or alias on one of these lines that is not a template and is kept only because it is named."""
     declaration, code = node.declaration, node.file.parsed.code
     lines = {line for name, line in rejected if name == node.file.name}
     if not lines or node.rule != "if-named" or declaration.kind not in ("type", "alias"):

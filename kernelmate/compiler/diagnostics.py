@@ -298,7 +298,7 @@ _GUARD = re.compile(r"#[ \t]*(?:ifndef[ \t]+|if[ \t]*![ \t]*defined[ \t(]*)(\w+)
 
 
 def _conditional(name: str, texts: Mapping[str, str]) -> str | None:
-    """Returns a sentence on the first definition of a name that stands under a condition; None if none does."""
+    """Returns a sentence on the first definition of a name that a preprocessor condition guards; None if none does."""
     defined = re.compile(
         rf"[ \t]*(?:#[ \t]*define[ \t]+{name}\b|(?:typedef\b.*[\s*]|using[ \t]+){name}[ \t]*[;=]|(?:struct|class|enum)[ \t]+{name}\b[^;]*$)"
     )

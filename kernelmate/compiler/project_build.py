@@ -163,7 +163,7 @@ def _words(given: Mapping[str, ast.expr], constants: _Constants) -> Iterator[str
 
 
 def _assigned(tree: ast.Module) -> dict[str, ast.expr]:
-    """Returns the values that names are assigned in a file: of several the last constant, without one none."""
+    """Returns the value of each name assigned in a file: the last constant one; names without a constant are left out."""
     found: dict[str, list[ast.expr]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
@@ -202,7 +202,7 @@ class _Constants:
         return [one for several in inner for one in several if one is not None]
 
     def string(self, node: ast.expr | None) -> str | None:
-        """Returns a constant as text, with formatted names filled in; None if it is not constant, or no option can have it."""
+        """Returns a constant as text, with formatted names filled in; None if it is not constant, or cannot occur in an option."""
         node = self.resolved(node)
         match node:
             case ast.Constant(value=value):

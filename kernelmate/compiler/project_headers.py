@@ -88,7 +88,7 @@ def _is_submodule(folder: Path) -> bool:
     """Returns True if `.git` is a submodule's file, which names a folder of the repository around it.
 
     Such are `.git/modules/NAME`, and `.git/worktrees/TREE/modules/NAME` in a worktree. A worktree of a submodule,
-    `.git/modules/NAME/worktrees/TREE`, may stand anywhere.
+    `.git/modules/NAME/worktrees/TREE`, may be anywhere.
     """
     try:
         named = (folder / ".git").read_text(errors="replace").removeprefix("gitdir:").strip()
@@ -105,7 +105,7 @@ def include_folder(name: str, header: Path) -> Path:
 
 
 def folders_of(headers: Iterable[tuple[str, str]], directory: Path) -> list[Path]:
-    """Returns the folders that an include path needs so that other machines find the headers as this one did.
+    """Returns the folders to add to the include path, so that other machines find the same headers.
 
     Args:
         headers: names, as their `#include` gives them, and files.

@@ -78,7 +78,7 @@ class Rules:
             self._add(file, file.parsed.declarations, everything=everything)
 
     def _add_host_aliases(self, types: dict[str, list[tuple[File, Declaration]]]) -> None:
-        """Adds the names that stand for a host type wherever they are declared; `type` of many class templates does not."""
+        """Adds names that denote a host type in every declaration; not `type`, which many class templates define."""
         found = True
         while found:
             more = {

@@ -179,7 +179,7 @@ def _job(kernel: Kernel, contract: Contract, target: Target, modules: Sequence[T
 
 
 def _file_name(number: int, module: TritonModule) -> str:
-    """Returns the name by which the compiler knows a file: that of the kernel's own is the same for all kernels."""
+    """Returns the name of a file for the compiler; the kernel's own file has the same name for all kernels."""
     return UNIT_NAME if number == 0 else f"imported {number}/{Path(module.path).name}"
 
 

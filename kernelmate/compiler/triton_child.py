@@ -149,7 +149,7 @@ def _meanings(library: types.ModuleType, names: Mapping[str, Sequence[str]]) -> 
 
 
 def _chosen(files: Sequence[Mapping[str, Any]]) -> list[tuple[int, str, str]]:
-    """Returns the names to which branches give several meanings that this version of triton has, with the one that is taken."""
+    """Returns the chosen definition of each name that branches on the version of triton define in several ways."""
     library, told = _public_library(), []
     for number, file in enumerate(files):
         for name in file["chosen"]:

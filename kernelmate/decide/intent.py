@@ -163,7 +163,7 @@ def refusal(intent: Intent) -> UsageError:
 def read_intent(
     prompt: str, baseline: Verdict | None = None, *, earlier: Objective | None = None, name: MetricName | None = None
 ) -> Intent:
-    """Read what a prompt asks for; never raises for what it does not understand.
+    """Read what a prompt asks for; a prompt that is not understood gives an intent of kind `unknown`, no error.
 
     Args:
         prompt: the user's words.
@@ -205,7 +205,7 @@ def read_intent(
 def _step(prompt: str, text: str) -> Intent | None:
     """Returns the intent of a prompt that accepts a candidate or undoes the last change; None for any other."""
     if _UNDO.match(text):
-        return Intent("undo", prompt, "The version before takes its place again.")
+        return Intent("undo", prompt, "The previous version is restored.")
     if _ACCEPT.match(text):
         digits, ordinal = re.search(r"\d+", text), re.search(_ORDINAL, text)
         number = ORDINALS.index(ordinal[0]) + 1 if ordinal else int(digits[0]) if digits else None
@@ -289,7 +289,7 @@ def chips_of(intent: Intent) -> list[tuple[str, str]]:
 
 
 def removable(objective: Objective) -> list[tuple[str, str]]:
-    """Returns the words of each part that can be left out, and the prompt without it; empty if nothing else was asked for."""
+    """Returns the words of each removable part with the prompt that omits it; empty if nothing else was asked for."""
     return [(words, restated(objective, without=words)) for words in wish_prompts(objective)]
 
 

@@ -329,7 +329,7 @@ def names_a_metric(text: str) -> bool:
 
 
 def _parted(text: str) -> tuple[str, str]:
-    """Returns the part of a text that states the request, and the parts after guards, which name metrics that must not get worse."""
+    """Returns the part of a text that states the request, and the parts that name metrics that must not get worse."""
     first, *rest = re.split(f"({GUARD_WORDS})", text)
     asked, kept = [first], []
     for guard, scope in zip(rest[::2], rest[1::2], strict=True):
@@ -358,7 +358,7 @@ def _without_metric(modifiers: PromptModifiers, baseline: Verdict | None) -> tup
     ):
         return metric, False, f"{UNDERSTOOD[metric][0].upper()}{UNDERSTOOD[metric][1:]}."
     if modifiers.constraints and not modifiers.preferences:
-        return "time", True, "A version that holds to what is said, and is no slower."
+        return "time", True, "A version that meets the constraints and is not slower."
     return "time", False, "Less time per launch."
 
 

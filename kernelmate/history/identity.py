@@ -49,7 +49,7 @@ def find(connection: sqlite3.Connection, kernel: Kernel) -> int | None:
 
 
 def _still_there(connection: sqlite3.Connection, number: int, kernel: Kernel) -> bool:
-    """Returns True if the known kernel still exists in its own place, so that `kernel` is a copy of it."""
+    """Returns True if the known kernel still exists in its own file, so that `kernel` is a copy of it."""
     places = connection.execute("SELECT path, name FROM places WHERE kernel = ?", (number,)).fetchall()
     return any(_holds(row["path"], row["name"], kernel) for row in places)
 

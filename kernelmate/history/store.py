@@ -273,7 +273,7 @@ def _existing(connection: sqlite3.Connection, version: int | None) -> int | None
 
 
 def _kernel(connection: sqlite3.Connection, kernel: Kernel, parent: int | None, now: int) -> int:
-    """Returns the kernel's number and updates its place; a candidate gets its parent's place."""
+    """Returns the kernel's number and updates its file and position; a candidate gets those of its parent."""
     if parent is not None:
         row = connection.execute("SELECT kernel FROM versions WHERE id = ?", (parent,)).fetchone()
         connection.execute("UPDATE kernels SET seen_us = ? WHERE id = ?", (now, row["kernel"]))

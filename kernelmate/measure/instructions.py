@@ -216,7 +216,7 @@ def _regions(decoded: Decoded) -> list[int]:
     """Returns the number of each block's stretch (see `CountedBlock.region`).
 
     A new one starts at a loop's head, after its end, after a barrier, and at an exit in the middle of a loop: loads
-    behind such an exit are issued only after its test, as in unrolled loops that keep every test.
+    after such an exit are issued only after its test, as in unrolled loops that keep every test.
     """
     lasts = [decoded.steps[block.end - 1].operation for block in decoded.blocks]
     loops = [(last.target, block.end) for block, last in zip(decoded.blocks, lasts, strict=True)

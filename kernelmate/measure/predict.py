@@ -6,7 +6,7 @@ Latency is one more part: with few warps per SM (low occupancy, small grids) no 
 the number of rounds of resident blocks times what one warp needs from start to end (Little's law, per warp). The parts
 overlap imperfectly, so a norm of high order combines them, and the launch floor is added.
 
-`fit.json` beside this module holds the values, the GPU and the launches behind them, and the error on families of kernels
+`fit.json` beside this module holds the values, the GPU and the launches that they were fitted to, and the error on families of kernels
 that were held out; `python -m benchmarks.prediction report --write` writes it.
 """
 
@@ -128,7 +128,7 @@ class Breakdown:
         occupancy: the launch's occupancy.
         traffic: bytes at each memory level.
         mix: instructions of all threads.
-        fit: the fitted figures behind it.
+        fit: the fitted figures that it uses.
     """
 
     parts_us: Mapping[str, float]

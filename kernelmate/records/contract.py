@@ -69,7 +69,7 @@ class TensorBox:
 
     Attributes:
         extents: elements that the box spans in each dimension.
-        steps: every so many elements of them are copied.
+        steps: distance between copied elements in each dimension.
         swizzle: bytes of the swizzled span in shared memory: 32, 64 or 128; 0 for none.
         nan_fill: elements outside of the array are NaN instead of zero.
     """

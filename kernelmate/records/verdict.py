@@ -58,7 +58,7 @@ class Roofline:
     Attributes:
         work: its operations and traffic.
         roofs: the GPU's peak rates.
-        kind: whether the time behind `tflops` and the shares was measured or predicted; None without a time.
+        kind: whether the time of `tflops` and of the shares was measured or predicted; None without a time.
         tflops: achieved operation rate, 10^12/s, with a warm L2.
         intensity: operations per byte of DRAM traffic; None without traffic.
         l2_intensity, l1_intensity: per byte of L2 and L1 traffic.

@@ -54,7 +54,7 @@ class Figure:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """Returns it as JSON values: a number that is not finite is null."""
+        """Returns the chart as JSON values; a number that is not finite becomes null."""
         return {"data": _finite(self.data), "layout": _finite(self.layout)}
 
     def to_json(self) -> str:

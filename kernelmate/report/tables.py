@@ -66,7 +66,7 @@ class CheckedKernel:
 
 
 def provenance(verdict: Verdict) -> str:
-    """Returns the backend, target, compiler and seed behind the figures."""
+    """Returns the backend, target, compiler and seed of the figures."""
     where = "" if verdict.backend == "cuda" else "emulated for "
     return f"{where}{verdict.target} ({verdict.arch}), {verdict.compiler}, seed {verdict.seed}"
 

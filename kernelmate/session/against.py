@@ -21,7 +21,7 @@ _LIBRARY = {"torch": "PyTorch", "compile": "PyTorch", "cublas": "cuBLAS"}
 
 
 def with_alternatives(context: JudgingContext, names: Sequence[AlternativeName], *, remote: bool) -> JudgingContext:
-    """Returns the context in which versions are timed beside these computations; the same one for none.
+    """Returns a judging context that also times the given library computations; the same context if there are none.
 
     Args:
         context: the kernel's.

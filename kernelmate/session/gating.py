@@ -292,7 +292,7 @@ def _rules(text: bytes) -> object:
 
 
 def _within(path: str, places: Sequence[str]) -> bool:
-    """Returns True if a path is one of the places or below one."""
+    """Returns True if a path is one of the given files or folders, or lies below one."""
     return any(one in {".", path} or path.startswith(f"{one.rstrip('/')}/") for one in places)
 
 
@@ -305,7 +305,7 @@ def _touched(pair: KernelPair, before: ChangeSide, after: ChangeSide, changed: f
 
 
 def _same(pair: KernelPair, before: ChangeSide, after: ChangeSide) -> bool:
-    """Returns True if the kernel's place, compiled code and contract are equal."""
+    """Returns True if the kernel's position, compiled code and contract are equal."""
     if pair.before is None or pair.after is None or pair.before.name != pair.after.name:
         return False
     return before.relative(pair.before) == after.relative(pair.after) and before.identity(pair.before) == after.identity(pair.after)  # fmt: skip

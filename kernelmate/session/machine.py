@@ -204,7 +204,7 @@ def roofs(settings: Settings) -> Check:
 
 
 def elsewhere(settings: Settings) -> Check:
-    """Checks the machine behind ssh that the settings name: that a worker of this version starts there, and its GPU."""
+    """Checks the remote machine (over ssh) that the settings name: that a worker of this version starts there, and which GPU it has."""
     from kernelmate.errors import KernelmateError
     from kernelmate.session.places import make_worker
 

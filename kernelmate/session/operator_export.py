@@ -61,7 +61,7 @@ def operator_folder(kernel: Kernel) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _OperatorPart:
-    """A kernel that is written: its plan, and its device code as one text."""
+    """A kernel to write: its plan, and its device code as one text."""
 
     plan: OperatorPlan
     text: StandaloneText

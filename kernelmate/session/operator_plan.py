@@ -234,7 +234,7 @@ def _inverse(tree: ast.expr) -> tuple[str, str] | None:
 
 
 def _python_names(contract: Contract) -> dict[str, str]:
-    """Returns a Python identifier for each argument and each size: its name, with an underscore where that is taken."""
+    """Returns a Python identifier for each argument and each size: its name, followed by an underscore if it is a keyword or taken."""
     named: dict[str, str] = {}
     taken = set(RESERVED)
     for name in (*contract.sizes[0], *(a.name for a in contract.args)):

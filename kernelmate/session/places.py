@@ -115,7 +115,7 @@ def _gather_imports(folder: str, source: Path, found: dict[str, Path]) -> None:
 
 
 def make_worker(settings: Settings, backend: BackendName) -> Worker:
-    """Creates the worker that the settings describe: local or behind ssh."""
+    """Creates the worker that the settings describe: local or over ssh."""
     place = settings.place
     opening = WorkerSetup(backend, place.index, settings.device_memory_mb, spare=backend == "cuda")
     remote = None

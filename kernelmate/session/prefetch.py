@@ -183,7 +183,7 @@ class EarlyCandidates:
 
 
 def first_writer(kernel: Kernel, suggesters: Sequence[Suggester] | None) -> Callable[[], Suggester] | None:
-    """Returns a function that makes a suggester like the first one that writes kernels from references; None if there is none.
+    """Returns a function that creates a copy of the first suggester that writes kernels from references; None without one.
 
     Without suggesters it is the built-in one, which is loaded when it is called.
     """

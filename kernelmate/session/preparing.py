@@ -369,14 +369,14 @@ def _shared_variable(stages: Sequence[Compiled]) -> str | None:
 def _timed_out(
     kernel: Kernel, contract: Contract | None, instance: str | None, target: Target, error: CompileTimeout
 ) -> Prepared:
-    """Returns a version whose compiler was killed at the time limit, with that as its error."""
+    """Returns a version with an error that its compiler was killed at the time limit."""
     diagnostic = Diagnostic("error", error.message, *_place(kernel))
     compiled = Compiled(kernel.name, instance, "", target.arch, "NVRTC", False, (diagnostic,))
     return Prepared(kernel, contract, compiled, findings=(_compile_error(kernel, compiled),))
 
 
 def _is_unnameable(prepared: Prepared) -> bool:
-    """Returns True if an instance has a name in it that only its user's scope knows: the inference failed, not the code."""
+    """Returns True if an instance contains a name known only in the scope of its use: the inference failed, not the code."""
     return any(one.file == NAMES_FILE and one.severity == "error" for one in prepared.compiled.diagnostics)
 
 

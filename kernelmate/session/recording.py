@@ -221,7 +221,7 @@ def restored(recorded: Recorded, file: Path | None = None) -> RestoredVersion:
 
 
 def restored_in(before: Kernel, recorded: Recorded) -> RestoredVersion:
-    """Returns a version of the history within the text of a kernel that it is put in the place of.
+    """Returns a kernel before and after a version of the history replaces it, and whether that restores the whole text.
 
     Raises:
         SourceError: the version's text does not hold a kernel of this name.

@@ -1,4 +1,4 @@
-"""Keys of a contract that its baseline sets, and replacement of reference and sizes by those that the user names."""
+"""Contract keys that a candidate takes from its baseline, and replacement of reference and sizes by the user's."""
 
 from __future__ import annotations
 

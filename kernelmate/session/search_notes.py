@@ -54,7 +54,7 @@ def _was(number: int) -> str:
 
 
 def not_worth_changing(baseline: Verdict, objective: Objective) -> str | None:
-    """Returns the reason for trying nothing.
+    """Returns the reason for trying no candidates; None if candidates are tried.
 
     A wrong kernel has no behaviour to preserve, and a right one nothing to fix.
     """

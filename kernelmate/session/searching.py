@@ -174,7 +174,7 @@ class Search:
         ]
 
     def over(self) -> bool:
-        """Returns True if the user has stopped the search, or its limits are used up."""
+        """Returns True if the user has stopped the search, or one of its limits is reached."""
         return self.stopped() or self._failure is not None or self._enough() or self._late()
 
     def versions(self) -> Sequence[Judged]:

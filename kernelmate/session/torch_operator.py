@@ -428,12 +428,12 @@ def _expressions(plan: OperatorPlan) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    """Returns a Python literal of a text in double quotes, where it has none itself."""
+    """Returns a text as a Python literal, in double quotes if it contains none."""
     return f'"{text}"' if text.isprintable() and not set(text) & set('"\\') else repr(text)
 
 
 def wrapped(start: str, items: Sequence[str], end: str) -> Iterator[str]:
-    """Yields a call or a signature in one line; where that is too long, in three, or with an item a line."""
+    """Yields the lines of a call or a signature: one line or, if that is too long, three or one for each item."""
     line = f"{start}{', '.join(items)}{end}"
     if len(line) <= _WIDE:
         yield line

@@ -74,7 +74,7 @@ def _measures(sizes: Sequence[Mapping[str, int]]) -> list[tuple[str, ...]]:
 
 
 def _intervals(names: tuple[str, ...], known: Sequence[tuple[Mapping[str, int], int]]) -> DispatchRule | None:
-    """Returns the rule over the product of the given sizes; None if one value would need several versions."""
+    """Returns the dispatch rule over the product of the given sizes; None if one value would need several versions."""
     by_value: dict[int, int] = {}
     for size, version in known:
         if by_value.setdefault(math.prod(size[name] for name in names), version) != version:

@@ -44,7 +44,7 @@ class NewKernel:
 
     @property
     def right(self) -> bool:
-        """Returns True if it is judged right and has no error."""
+        """Returns True if the kernel was judged right and has no error."""
         return self.verdict.clean and self.verdict.correct is True
 
 
@@ -149,7 +149,7 @@ def _schedules(asked: KernelRequest, traced: Traced, *, new: bool) -> Iterator[t
 
 
 def _planned(asked: KernelRequest, contract: Contract) -> Contract:
-    """Returns the contract with the size that schedules are chosen for in front."""
+    """Returns the contract with the size for which schedules are chosen as its first size."""
     return replace(contract, sizes=(dict(asked.planned), *contract.sizes)) if asked.planned else contract
 
 

@@ -263,7 +263,7 @@ class PassingReader:
         return start + (-(-end // align) * align if isinstance(entry, dict) else end), align
 
     def _entry(self, leaf: _Leaf, *, array: bool) -> Argument:
-        """Reads an entry that is not a parameter of its own, under its own name, or under its full name where two have it."""
+        """Reads an entry that is not a parameter by itself, under its short name, or its full name if two share the short one."""
         last = leaf.names[-1]
         short = short_name(leaf.names)
         name = short if self._names[short] == 1 else "_".join(leaf.names)
@@ -276,7 +276,7 @@ class PassingReader:
         return self.args[-1]
 
     def _check_members(self, parameter: Parameter, table: Mapping[str, Any], path: Path) -> None:
-        """Compares the fields with those of the struct, where its definition stands in the file."""
+        """Compares the fields with those of the struct, if the file defines it."""
         members = members_of(self.kernel.unit.text, parameter.base)
         if members is None:
             return
@@ -314,7 +314,7 @@ class PassingReader:
 
 
 def short_name(names: Sequence[str]) -> str:
-    """Returns the name of a field, `n`, or of an element of a list in one, `pads_0`, that it has where no other has it too."""
+    """Returns the short name of a field (`n`) or of a list element in one (`pads_0`); used if it is unique."""
     return "_".join(names[-2:]) if names[-1].isdecimal() else names[-1]
 
 

@@ -94,7 +94,7 @@ def find_blocks(unit: Unit) -> tuple[ContractBlock, ...]:
 
 
 def _may_be_triton(unit: Unit, line: int) -> bool:
-    """Returns False for comments that belong to a kernel in a string, or stand in a function that has no Triton kernel below them."""
+    """Returns False for comments that belong to a kernel in a string, or in a function with no Triton kernel below them."""
     if any(first <= line < last for first, last in lines_of_texts(unit.text)):
         return False
     kernels = [one.line for one in triton_kernels(unit)]
@@ -103,7 +103,7 @@ def _may_be_triton(unit: Unit, line: int) -> bool:
 
 
 def _slash_runs(text: str) -> list[list[CommentLine]]:
-    """Returns groups of `//` comments that stand alone on consecutive lines."""
+    """Returns groups of `//` comments on consecutive lines without code."""
     lexed = lex(text)
     found = []
     for comment in lexed.comments:

@@ -174,7 +174,7 @@ class _Walk:
                 guards = (*guards, guard)
 
     def _statement(self, at: int, end: int, guards: Guards) -> tuple[int, tuple[SizeExpression | None, bool] | None]:
-        """Visits one statement; returns the index after it, and conditions that hold afterwards because it may have returned."""
+        """Visits one statement; returns the index after it, and the conditions under which execution continues after it."""
         word = self.code[at].text
         if word == "{":
             closed = self._closing(at, end)

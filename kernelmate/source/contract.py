@@ -365,7 +365,7 @@ def _options(document: Document) -> tuple[str, ...]:
 
 
 def _check_folder(document: Document, index: int, folder: str) -> None:
-    """Checks that a contract names folders of its own project only, since whoever opens a file has not chosen what it reads."""
+    """Checks that a contract names folders of its own project only, since opening an untrusted file must not read others."""
     beside = Path(document.block.unit.path).parent
     project = project_folder(beside)
     if not (beside / folder).resolve().is_relative_to(project):

@@ -383,7 +383,7 @@ def _holds(branch: re.Match[str], text: str) -> bool | None:
 
 
 def _enumerations(code: Sequence[Token], index: int) -> Iterator[tuple[str, str]]:
-    """Yields the names of the enumeration that a token begins, before its braces and, for a `typedef`, behind them."""
+    """Yields the names of the enumeration that begins at a token: before its braces and, for a `typedef`, after them."""
     brace = next((at for at in range(index, len(code)) if code[at].text in ("{", ";", ")")), index)
     end = closing(code, brace) if code[brace].text == "{" else None
     if end is None:

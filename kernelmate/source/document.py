@@ -169,7 +169,7 @@ def read_sides(document: Document, path: Path, value: object, names: Sequence[st
 
 
 def read_expression(document: Document, path: Path, value: object, names: Iterable[str]) -> str:
-    """Returns an expression over `names`, which TOML may have as a whole number.
+    """Returns an expression over `names`; the TOML value may be a string or an integer.
 
     Raises:
         ContractError: at the mistake.

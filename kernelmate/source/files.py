@@ -140,7 +140,7 @@ def load_kernels(path: Path | str) -> tuple[Kernel, ...]:
 
 
 def _told_apart(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-    """Gives kernels of one name their parameter types as a distinction, or their line where the types are the same."""
+    """Returns the kernels; those that share a name get their parameter types as a distinction, or else their line."""
     names = Counter(kernel.name for kernel in kernels)
     typed = Counter((kernel.name, _types(kernel)) for kernel in kernels)
     found = []

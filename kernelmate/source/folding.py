@@ -31,7 +31,7 @@ def width_of(text: str) -> int:
 def wrapped(front: str, parts: Sequence[str], width: int) -> str:
     """Returns a function's head with parameters wrapped to `width` columns, as clang-format has it.
 
-    They are aligned with the first one, or stand in lines of their own if that leaves too little room.
+    They are aligned with the first one, or are on lines of their own if that leaves too little room.
     """
     aligned = len(front) < 60 and len(front) + max(map(len, parts), default=0) + 2 <= width
     indent = len(front) if aligned else 4
@@ -99,7 +99,7 @@ def _splits_operand(lines: Sequence[str]) -> bool:
 
 
 def _condition_end(line: str) -> int:
-    """Returns the offset behind the parenthesis that closes the head of an `if` or a loop; 0 for another statement."""
+    """Returns the offset after the parenthesis that closes the head of an `if` or a loop; 0 for another statement."""
     begun = re.match(r"\s*(?:if|for|while) \(", line)
     if begun is None:
         return 0
@@ -144,7 +144,7 @@ def filled(parts: Sequence[str], column: int, width: int, end: str) -> str:
         parts: the elements, each on one line.
         column: the column of the first element, and of each further line.
         width: columns of a line.
-        end: the text directly behind the list.
+        end: the text directly after the list.
     """
     lines, at, broken = [""], column, False
     for number, part in enumerate(parts):

@@ -1,4 +1,4 @@
-"""Reads from host code how large an array is that a launch passes, and whether it is filled before and read back after."""
+"""Reads from host code the size of each array that a launch passes, and whether it is filled before and read after."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class HostArray:
         filled: True if the host gives it contents before the launch, False if it makes it without; None if unknown.
         zeros: it is filled with zeros.
         start: elements of it before the one that is passed, as in `p + n`; None where their number is not known.
-        lines: the places that say so.
+        lines: positions of the host code from which these facts follow.
     """
 
     shape: Shape | None = None
@@ -86,7 +86,7 @@ class HostArrays:
         return self._named(base, reader, depth)
 
     def _part(self, whole: str, offset: str | None, reader: HostReader, depth: int) -> HostArray:
-        """Returns the known facts about an array that is passed from one of its elements on; the host may fill the rest elsewhere."""
+        """Returns the known facts about an array that is passed from an offset on; the host may fill the rest elsewhere."""
         found = self.array(whole, reader, depth + 1)
         start = None if offset is None else _tried(reader, offset)
         if start != "0":
@@ -97,7 +97,7 @@ class HostArrays:
     # --------------------------------------------------------------------------------------------------- names
 
     def _named(self, name: str, reader: HostReader, depth: int) -> HostArray:
-        """Returns the known facts about a variable, from the function around a place and from its callers."""
+        """Returns the known facts about a variable, from the enclosing function and from its callers."""
         place, found = reader.place, HostArray()
         function = place.function()
         first, last = place.region() if re.fullmatch(r"\w+", name) else (0, len(place.host.tokens))
@@ -118,7 +118,7 @@ class HostArrays:
 
     @staticmethod
     def _is_declared(name: str, place: HostPlace, first: int, last: int) -> bool:
-        """Returns True if a part of a text declares a variable: a type, `*` or `&` stands before it, and no operator behind."""
+        """Returns True if a part of a text declares a variable: after a type, `*` or `&`, and before no operator."""
         tokens = place.host.tokens
         for at in place.host.words.get(re.split(r"\.|->", name)[0], ()):
             follows = tokens[at + 1].text if first < at < last and at + 1 < len(tokens) else ""
@@ -290,7 +290,7 @@ class HostArrays:
     # --------------------------------------------------------------------------------------------------- tensors
 
     def _as_tensor(self, found: HostArray, name: str, reader: HostReader) -> None:
-        """Adds the sides of a tensor that a function takes as an argument, as the function reads them or as a comment states them."""
+        """Adds the sides of a tensor argument that its function reads (`x.size(0)`) or that a comment states."""
         found.filled = True if found.filled is None else found.filled
         shape = commented_shape(name, reader)
         if shape is None:
@@ -341,7 +341,7 @@ class HostArrays:
 
 
 def commented_shape(name: str, reader: HostReader) -> Shape | None:
-    """Returns the sides that a comment gives a parameter of the function around a place: `const at::Tensor& x, // (N, C)`."""
+    """Returns the sides that a comment states for a parameter of the enclosing function: `const at::Tensor& x, // (N, C)`."""
     function = reader.place.function()
     host = reader.place.host
     if function is None:

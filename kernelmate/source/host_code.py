@@ -149,7 +149,7 @@ def _condition(node: ast.expr, names: Mapping[str, str]) -> str:
 
 
 def _times(node: ast.expr, names: Mapping[str, str]) -> str:
-    """Returns the product of a numeric name and numbers of the expression as one number; else empty."""
+    """Returns the product of a numeric name and the expression's numbers as one number; else an empty string."""
     match node:
         case ast.Name(id=name) if names.get(name, "").isdigit():
             return names[name]
@@ -217,7 +217,7 @@ def changes(text: str, names: Iterable[str]) -> bool:
 
 
 def held_at(text: str, place: int) -> dict[str, str]:
-    """Returns the integers that are declared before an offset in its function, by the products and sums they hold."""
+    """Returns the names of integers declared before an offset in its function, by the products and sums that they hold."""
     start, _ = function_around(text, place)
     found: dict[str, str] = {}
     for declared in re.finditer(rf"\b{INTEGRAL}[ \t]+(\w+)[ \t]*=([^;{{}}]*);", text[start:place]):

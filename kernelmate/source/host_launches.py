@@ -19,11 +19,11 @@ _BY_POINTER = frozenset({"cudaLaunchKernel", "cudaLaunchCooperativeKernel", "hip
 
 @dataclass(frozen=True, slots=True)
 class HostLaunch:
-    """One launch: its parts as written, and the place where they stand.
+    """One launch: its parts as written, and its token in the host code.
 
     Attributes:
         place: the launch's name; in a function that is given the kernel, with that call's arguments.
-        types: what the template parameters of the function around it stand for, where an instance shows it.
+        types: arguments of the enclosing function's template parameters, as far as an instance shows them.
         template: its template arguments as written, with their brackets.
         expanded: the launch's name in the expansion of the macro that is called at the place.
     """
@@ -44,7 +44,7 @@ def host_launches(kernel: Kernel, files: HostFiles, instance: str | None) -> Ite
     Args:
         kernel: the kernel.
         files: the texts to read.
-        instance: the instance that a contract names, whose arguments say what the host's template parameters are.
+        instance: the instance that a contract names; its arguments give values to the host's template parameters.
     """
     simple = kernel.name.rpartition("::")[2]
     for host in files.mentioning(simple):
@@ -177,7 +177,7 @@ def _wrapped(
     kernel: Kernel,
     instance: str | None,
 ) -> HostLaunch | None:
-    """Returns the launch in the function that a name defines, whose parameter of that number is the kernel."""
+    """Returns the launch in the function defined at a name, whose parameter `number` is the kernel."""
     opening = at + 1
     if opening < len(host.tokens) and host.tokens[opening].text == "<":
         opening = (closing_angle(host.tokens, opening) or len(host.tokens)) + 1

@@ -1,4 +1,4 @@
-"""Places in host code: the names that are visible there, the function around them, and where that function is called."""
+"""Tokens of host code: the names visible at a token, the function that contains it, and the calls of that function."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class HostParameter:
 
 @dataclass(frozen=True, slots=True)
 class HostFunction:
-    """A host function around a place: its name, its parameters, and the index of the brace that opens its body."""
+    """A host function that contains a token: its name, its parameters, and the index of the brace that opens its body."""
 
     name: str
     template: tuple[str, ...]
@@ -62,11 +62,11 @@ class HostPlace:
         return self.host.text.count("\n", 0, self.host.tokens[index].start) + 1
 
     def moved(self, index: int) -> HostPlace:
-        """Returns the place of another token, for the same call of the function around it."""
+        """Returns another token, for the same call of the enclosing function."""
         return HostPlace(self.host, index, self.given, self.caller)
 
     def function(self) -> HostFunction | None:
-        """Returns the innermost function around the place."""
+        """Returns the innermost function that contains the token; None outside of functions."""
         for opening in self.host.around(self.index):
             head = self.host.head(opening) if self.host.tokens[opening].text == "{" else None
             if head is None or head.name in ("constexpr", "switch", "defined"):
@@ -88,9 +88,9 @@ class HostPlace:
         return function.brace, closing(self.host.tokens, function.brace) or len(self.host.tokens)
 
     def sees(self, index: int) -> bool:
-        """Returns True for a token whose declarations hold at the place, if it stands before it.
+        """Returns True if a declaration at token `index` is visible at this one, provided that it comes first.
 
-        These are preprocessor lines, what stands outside of every function, and the blocks around the place.
+        Visible are preprocessor lines, declarations outside of every function, and those of the enclosing blocks.
         """
         tokens, parents = self.host.tokens, self.host.parents
         if not self._seen:
@@ -107,7 +107,7 @@ class HostPlace:
         return state
 
     def _is_namespace(self, brace: int) -> bool:
-        """Returns True for the brace of a namespace, of a list of values, or of anything else that is not a block of its own."""
+        """Returns True for a brace that opens no block of statements, such as that of a namespace or of a list of values."""
         before = [token.text for token in self.host.tokens[max(brace - 4, 0) : brace]]
         if "namespace" in before or before[-2:] == ["extern", '"C"'] or "enum" in before:
             return True
@@ -115,7 +115,7 @@ class HostPlace:
         return before[-1:] != [] and before[-1] not in blocks and not {"struct", "class", "union"} & set(before)
 
     def callers(self, files: HostFiles) -> Iterator[HostPlace]:
-        """Yields the calls of the function around the place, each as a place inside that function with its arguments."""
+        """Yields this token once for each call of the enclosing function, with `given` and `caller` of that call."""
         function = self.function()
         if function is None or function.name == "main":
             return
@@ -153,7 +153,7 @@ def _bound(parameters: tuple[HostParameter, ...], arguments: list[str]) -> Itera
 
 
 def _call_arguments(host: HostText, index: int) -> list[str] | None:
-    """Returns the arguments of the call that a name begins; None if it is not a call but a declaration or something else."""
+    """Returns the arguments of the call that begins at a name; None if it is not a call, such as a declaration."""
     opening = index + 1
     if opening < len(host.tokens) and host.tokens[opening].text == "<":
         end = closing_angle(host.tokens, opening)
@@ -186,7 +186,7 @@ def read_host_parameters(text: str) -> tuple[HostParameter, ...]:
 
 @dataclass(frozen=True, slots=True)
 class HostBody:
-    """A function with a single `return`: its type, its parameters, the place of the `return`, and the value that it gives."""
+    """A function with a single `return`: its type, its parameters, the token `return`, and the returned expression."""
 
     result: str
     parameters: tuple[HostParameter, ...]
@@ -195,7 +195,7 @@ class HostBody:
 
 
 def _body_at(host: HostText, index: int, count: int) -> HostBody | None:
-    """Returns the function whose definition a name begins, if it takes so many arguments and has a single `return`."""
+    """Returns the function that is defined at a name, if it takes `count` arguments and has a single `return`."""
     tokens = host.tokens
     end = closing(tokens, index + 1) if tokens[index + 1 : index + 2] and tokens[index + 1].text == "(" else None
     if end is None:
@@ -215,7 +215,10 @@ def _body_at(host: HostText, index: int, count: int) -> HostBody | None:
 
 
 def function_body(files: HostFiles, name: str, count: int) -> HostBody | None:
-    """Returns the function of a name that takes so many arguments and has a single `return`; None for none and for several."""
+    """Returns the function `name` that takes `count` arguments and has a single `return`.
+
+    The result is None if there is none, or if several return different expressions.
+    """
     definition = rf"\b{re.escape(name)}\s*\([^;{{}}]*\)\s*(?:(?:const|noexcept)\s*)*\{{"
     for host in files.mentioning(name, definition):
         bodies = [body for index in host.words.get(name, ()) if (body := _body_at(host, index, count)) is not None]
@@ -225,7 +228,7 @@ def function_body(files: HostFiles, name: str, count: int) -> HostBody | None:
 
 
 def place_words(files: HostFiles, place: HostPlace, unit: str, indices: list[int] | None = None) -> str:
-    """Returns where something is, as `line 12`, or `main.cu:12` in another file than the unit whose text is given."""
+    """Returns a position as text: `line 12`, or `main.cu:12` if it is in another file than the unit's."""
     lines = sorted({place.line_of(index) for index in indices or [place.index]})
     numbers = " and ".join(map(str, lines)) if len(lines) < 3 else f"{', '.join(map(str, lines[:-1]))} and {lines[-1]}"
     if place.host.source == unit:

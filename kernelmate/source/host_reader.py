@@ -1,6 +1,6 @@
 """Translates expressions of C++ host code to contract expressions; variables are replaced by their values.
 
-A name is looked up where it stands: in the blocks and the function around it, in preprocessor lines and constants of its file and
+A name is looked up from its position in the text: in the enclosing blocks and function, in preprocessor lines and constants of its file and
 its project, and, for a parameter, in the calls of its function. Nothing is executed.
 """
 
@@ -44,13 +44,13 @@ Names = Mapping[str, str | None]
 
 @dataclass(slots=True)
 class HostTranslation:
-    """State that several translations for one launch share.
+    """State shared by the translations of one launch.
 
     Attributes:
         files: the texts that are read.
-        types: what template parameters of the host code stand for.
-        members: gives the value of a member call such as `x.size(0)` at a place, where something is known of `x`.
-        used: the places of the definitions that were followed, as file and token.
+        types: arguments of the host code's template parameters.
+        members: returns the value of a member call such as `x.size(0)`; None if nothing is known of `x`.
+        used: the definitions that were followed, each as file and index of a token.
         free: host variables of unknown value, which become sizes of their own, in order of appearance.
         taken: names that mean something else in the contract.
     """
@@ -66,16 +66,16 @@ class HostTranslation:
 
 
 class HostReader:
-    """Translates expressions at one place.
+    """Translates expressions at one token of the host code.
 
     Args:
-        place: where they stand.
+        place: the token.
         names: the contract's expression for host expressions, by their text without blanks; None if it is ambiguous.
         reading: what the translations of one launch share.
         block: the launch's block as written; if it is a variable, that name means the block.
         most_free: host variables of unknown value that may become sizes.
         depth: of the definitions and calls that were followed to this place.
-        expanded: the same place in the expansion of the macro that is called there.
+        expanded: the same token in the expansion of the macro that is called there.
     """
 
     def __init__(
@@ -109,12 +109,12 @@ class HostReader:
         return strip_parentheses(self._convert(lex(text).tokens, self.depth))
 
     def value(self, name: str) -> Sequence[Token] | None:
-        """Returns the tokens of the value of a variable or macro at the place; None if it is not visible or not known."""
+        """Returns the tokens of a variable's or macro's value at this token; None if it is not visible or not known."""
         found = self._value_of(name)
         return None if found is None else found.tokens or None
 
     def at(self, index: int, *, most_free: int | None = None) -> HostReader:
-        """Returns a reader at another token of the same function; names whose values change from there to this place are left out."""
+        """Returns a reader at another token of the same function, without names whose values change between the two."""
         place = self.place.moved(index)
         names = {
             text: size
@@ -153,7 +153,7 @@ class HostReader:
         return (strip_parentheses(self._convert(tokens, depth)),)
 
     def _called(self, tokens: Sequence[Token]) -> tuple[HostBody, Sequence[Sequence[Token]]] | None:
-        """Returns the function that gives a `dim3`, and the arguments, of tokens that are a call of one; else None."""
+        """Returns the called function and the arguments if the tokens are a call of a function that returns a `dim3`; else None."""
         if len(tokens) < 3 or tokens[1].text != "(" or closing(tokens, 1) != len(tokens) - 1:
             return None
         parts = [tokens[first:last] for first, last in split_list(tokens, 2, len(tokens) - 1)]
@@ -161,7 +161,7 @@ class HostReader:
         return (body, parts) if body is not None and body.result == "dim3" else None
 
     def _assigned_sides(self, name: str, depth: int, made: HostValue | None) -> tuple[str, ...] | None:
-        """Returns the sides of a `dim3` whose members are assigned one by one, in place of those that it was made with."""
+        """Returns the sides of a `dim3` with the members that were assigned after its construction; None without any."""
         host, tokens = self.place.host, self.place.host.tokens
         if made is not None and made.place.host is not host:
             return None
@@ -186,7 +186,7 @@ class HostReader:
     # ---------------------------------------------------------------------------------------------------- names
 
     def _value_of(self, name: str) -> HostValue | None:
-        """Returns the last value given to a variable or macro before the place; None if there is none."""
+        """Returns the last value given to a variable or macro before this token; None if there is none."""
         found = None if self.expanded is None else value_before(self.expanded, name)
         if found is not None:
             return found
@@ -243,7 +243,7 @@ class HostReader:
         return None
 
     def _arguments(self, name: str, depth: int) -> list[tuple[HostReader, str]]:
-        """Returns the arguments that calls pass for a parameter of the function around the place, each with a reader at the call."""
+        """Returns the arguments that calls pass for a parameter of the enclosing function, each with a reader at the call."""
         function = self.place.function()
         self.reading.steps -= 1
         if function is None or depth > _DEEPEST or self.reading.steps < 0:
@@ -258,7 +258,7 @@ class HostReader:
         return found
 
     def at_caller(self, place: HostPlace, depth: int = 0) -> HostReader:
-        """Returns a reader where a call of this function stands, with the names that the arguments have there."""
+        """Returns a reader at a call of this function, with the names that the arguments have there."""
         assert place.given is not None
         assert place.caller is not None
         names = {}
@@ -446,7 +446,7 @@ class HostReader:
         raise Untranslatable(f"the value of {spell(chain)} cannot be determined")
 
     def _element(self, name: str, depth: int) -> str:
-        """Returns one value of a list of constants, through which a host program goes: 256 if it is among them."""
+        """Returns one value of a list of constants that host code iterates over: 256 if it is among them, else the first."""
         value = self._value_of(name)
         listed = constructed(value.tokens, most=64) if value is not None else None
         if value is None or not listed:

@@ -99,7 +99,7 @@ def opening_of(chain: Sequence[Token]) -> int:
 
 
 def outside(tokens: Sequence[Token], *symbols: str, last: bool = False) -> tuple[int, int] | None:
-    """Returns begin and end of the first, or the last, of some operators that stands outside of all brackets."""
+    """Returns begin and end of the first (or the last) of `symbols` outside of all brackets; None if there is none."""
     index, found = 0, None
     while index < len(tokens):
         token = tokens[index]
@@ -126,7 +126,7 @@ def _is_angle(tokens: Sequence[Token], index: int) -> bool:
 
 
 def constructed(tokens: Sequence[Token], most: int = 3) -> list[Sequence[Token]] | None:
-    """Returns the arguments of `dim3(a, b)`, `dim3{a, b}` or `{a, b}`, at most so many; None for anything else."""
+    """Returns the arguments of `dim3(a, b)`, `dim3{a, b}` or `{a, b}`; None for anything else, and for more than `most`."""
     start = 1 if tokens and tokens[0].text == "dim3" else 0
     if len(tokens) <= start or tokens[start].text not in (("(", "{") if start else ("{",)):
         return None
@@ -156,7 +156,7 @@ def is_number(text: str) -> bool:
 
 
 def read_number(text: str) -> str:
-    """Returns a number of C++ as one of contracts.
+    """Returns a C++ number literal as the number of a contract expression.
 
     Raises:
         Untranslatable: it is not whole.
@@ -182,7 +182,7 @@ def power_of_two(text: str) -> str:
 
 
 def base_of(text: str) -> str | None:
-    """Returns the variable that an argument is made of, without casts and calls that give its address.
+    """Returns the variable in an argument, without casts and calls that take its address.
 
     None for another expression: `part_of` gives that of a sum.
     """

@@ -1,4 +1,4 @@
-"""Finds the value that host code gives a variable before a place, and the changes that make it unknown.
+"""Finds the value of a variable at a token of host code, and the changes that make it unknown.
 
 Nothing is executed: a variable that is assigned under a condition, counted up or passed by its address has an unknown value.
 """
@@ -20,7 +20,7 @@ from kernelmate.source.tokens import Token, closing, closing_angle, opening_angl
 WHOLE_TYPES = frozenset(
     ["int", "unsigned", "size_t", "dim3", "long", "uint32_t", "int32_t", "int64_t", "uint64_t", "uint"]
 )
-"""Types whose names convert in the manner of a call, `int(x)`, and declare in the manner of one, `int n(5)`."""
+"""Types whose names convert in the form of a call, `int(x)`, and declare in that form, `int n(5)`."""
 
 _TYPES = WHOLE_TYPES | {"auto", "const", "constexpr", "static", "float", "double", "bool", "char", "short", "signed"}
 _NO_TYPES = frozenset(["return", "else", "case", "goto", "delete", "throw", "do", "new", "define", "in"])
@@ -32,14 +32,14 @@ _DIM3 = Token("word", "dim3", 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class HostValue:
-    """The value of a variable or a macro: its tokens, none where it is unknown; `place` is the name that is given it."""
+    """The value of a variable or a macro: its tokens, none if it is unknown; `place` is the name in the definition."""
 
     tokens: Sequence[Token]
     place: HostPlace
 
 
 def value_before(place: HostPlace, name: str) -> HostValue | None:
-    """Returns the last value given to a variable or macro before a place; None for a parameter and for a name without a visible definition."""
+    """Returns the last value given to a variable or macro before a token; None for a parameter, or without a visible definition."""
     host, function = place.host, place.function()
     own = function is not None and any(one.name == name for one in function.parameters)
     for at in reversed(host.words.get(name, ())):
@@ -62,7 +62,7 @@ def value_before(place: HostPlace, name: str) -> HostValue | None:
 
 
 def given_value(tokens: Sequence[Token], index: int) -> Sequence[Token] | None:
-    """Returns the tokens of the value that a name is given where it stands; None if it is given none."""
+    """Returns the tokens of the value that the name at an index is given there; None if it is given none."""
     before = tokens[index - 1].text if index else ""
     if index + 1 >= len(tokens) or before in (".", "->"):
         return None
@@ -86,7 +86,7 @@ def given_value(tokens: Sequence[Token], index: int) -> Sequence[Token] | None:
 
 
 def constant_value(files: HostFiles, name: str) -> Sequence[Token] | None:
-    """Returns the value of a macro or a constant outside of functions, wherever it stands; None for several."""
+    """Returns the value of a macro or a constant outside of functions, in any file; None if there are several values."""
     for host in files.mentioning(name, rf"\b(?:define|const|constexpr)\b[^;{{}}]{{0,200}}\b{re.escape(name)}\b"):
         found = []
         for index in host.words.get(name, ()):
@@ -104,7 +104,7 @@ def constant_value(files: HostFiles, name: str) -> Sequence[Token] | None:
 
 
 def type_value(files: HostFiles, name: str) -> str | None:
-    """Returns the type that a name stands for by `typedef`, `using`, `#define` or `enum` in a project; None for several and for none."""
+    """Returns the type that `typedef`, `using`, `#define` or `enum` of a project define a name as; None for several and for none."""
     word = re.escape(name)
     definition = (
         rf"\btypedef\b[^;]*\b{word}\s*;|\busing\s+{word}\s*=|\bdefine[ \t]+{word}[ \t]+\w|\benum\b[^;{{}}]*\b{word}\b"
@@ -117,9 +117,9 @@ def type_value(files: HostFiles, name: str) -> str | None:
 
 
 def is_changed(place: HostPlace, name: str, since: int, *, again: bool = True) -> bool:
-    """Returns True if a variable may have another value at a place than behind the token `since` of its text.
+    """Returns True if a variable may have another value at a token than after the token `since` of its text.
 
-    Changes behind the place count too for a variable of the whole file, and, unless `again` is False, in a loop around the place.
+    Later changes count too for a variable of the whole file and, unless `again` is False, in a loop that contains the token.
     """
     host = place.host
     around = [at for at in host.around(place.index) if host.tokens[at].text == "{"]
@@ -134,7 +134,7 @@ def is_changed(place: HostPlace, name: str, since: int, *, again: bool = True) -
 
 
 def _is_uncertain(place: HostPlace, name: str, at: int, value: Sequence[Token]) -> bool:
-    """Returns True if a value may not be the one that a variable or macro has at a place."""
+    """Returns True if a variable or macro may have another value at a token."""
     host = place.host
     if host.tokens[at].directive:
         others = [given_value(host.tokens, other) for other in host.words[name] if host.tokens[other].directive]
@@ -154,7 +154,7 @@ def _is_uncertain(place: HostPlace, name: str, at: int, value: Sequence[Token]) 
 
 
 def _declares(host: HostText, at: int) -> bool:
-    """Returns True for a name behind its type, in a list of declarations or in a structured binding."""
+    """Returns True for a name that follows its type, in a list of declarations or in a structured binding."""
     tokens, before = host.tokens, host.tokens[at - 1]
     if not at or tokens[at].directive:
         return False

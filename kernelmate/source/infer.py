@@ -228,7 +228,7 @@ class _Guess:
         return matmul(self.whole, [p.name for p in self.kernel.signature.parameters if p.pointer])
 
     def legal_sizes(self, launch: LaunchGuess, facts: HostFacts, *, fixed: str = "") -> tuple[Mapping[str, int], ...]:
-        """Returns the sizes at which a launch is valid, the host's own first; nothing if there is none.
+        """Returns the sizes at which a launch is valid, the host's own first; empty if there is none.
 
         The value of the size `fixed` is never made smaller.
         """
@@ -429,7 +429,7 @@ class _Guess:
 
 
 def _guesses(sizes: Iterable[str], known: Mapping[str, int]) -> list[str]:
-    """Returns a phrase for each size of unknown value beside some that are known."""
+    """Returns a phrase for each size whose value is guessed, if other sizes have known values."""
     return [f"{name} is a guess" for name in sizes if name not in known]
 
 
@@ -439,21 +439,21 @@ def _origin_of(kernel: Kernel, instance: str) -> str:
 
 
 def _sized(shape: tuple[str, ...] | None, values: Mapping[str, int]) -> tuple[str, ...] | None:
-    """Returns a single number of elements as the size that has this value in the host code."""
+    """Returns the sides, with a single numeric length replaced by the size that has this value in the host code."""
     if shape is None or len(shape) > 1 or not shape[0].isdigit():
         return shape
     return next(((name,) for name, value in values.items() if value == int(shape[0])), shape)
 
 
 def _rest(shape: tuple[str, ...] | None, start: str | None) -> tuple[str, ...] | None:
-    """Returns the sides of an array from one of its elements on; all of them where that is its first or is not known."""
+    """Returns the sides of an array from an element on; all of them if it is the first element or not known."""
     if shape is None or start in ("0", None):
         return shape
     return (tidied(f"{' * '.join(f'({side})' for side in shape)} - ({start})"),)
 
 
 def _is_fixed(shape: Sequence[str], extents: Sequence[str]) -> bool:
-    """Returns True for sides with a large number in them, which holds at one size alone."""
+    """Returns True for sides that contain a large number, which is right at one size only."""
     numbers = [int(text) for side in shape for text in re.findall(r"\b\d+\b", side)]
     return bool(extents) and any(number > LARGEST_FIXED for number in numbers)
 

@@ -138,7 +138,7 @@ class _KernelBody:
         return value if value is not None and value >= 0 else None
 
     def _uses(self, pointer: str, depth: int) -> list[tuple[str | None, str, int]]:
-        """Subscript, kind and place of each use of a pointer, and of the pointers into the same array that are made of it."""
+        """Subscript, kind and position of each use of a pointer, and of the pointers that are derived from it."""
         places = [at for at, token in enumerate(self._tokens) if token.text == pointer and not self._is_member(at)]
         if depth:
             places = places[1:]  # its definition
@@ -228,7 +228,7 @@ class _KernelBody:
         return cast or before.text == "return" or (before.kind == "symbol" and before.text not in (")", "]"))
 
     def _opened(self, at: int) -> int | None:
-        """Returns where an opening parenthesis begins, with a cast such as `reinterpret_cast<float4*>` before it; None for a call."""
+        """Returns the start of a parenthesis with the cast before it, such as `reinterpret_cast<float4*>`; None for a call."""
         before = self._tokens[at - 1]
         angle = opening_angle(self._tokens, at - 1) if before.text == ">" else None
         if angle is not None and self._tokens[angle - 1].text in ("reinterpret_cast", "const_cast"):
@@ -321,7 +321,7 @@ class _KernelBody:
         return {name: texts[0] for name, texts in found.items() if len(texts) == 1}
 
     def _until(self, start: int, ends: set[str]) -> list[Token]:
-        """Returns tokens up to one of these, or up to the bracket that closes around them."""
+        """Returns the tokens up to one of some symbols, or up to the closing bracket around them."""
         depth, found = 0, []
         for token in self._tokens[start:]:
             depth += (token.text in "([{") - (token.text in ")]}")

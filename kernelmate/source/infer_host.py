@@ -1,4 +1,4 @@
-"""Reads a kernel's launch from C++ host code: grid, block, shared bytes, sizes, scalars and arrays, each with its place."""
+"""Reads a kernel's launch from C++ host code: grid, block, shared bytes, sizes, scalars and arrays, each with its position in the text."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class _LaunchReader:
         return self.found
 
     def extents_left(self) -> tuple[str, ...]:
-        """Sizes that do not follow from others."""
+        """Returns the sizes that do not follow from others."""
         return tuple(name for name in self.extents if name not in self.found.derived)
 
     def _others(self) -> list[str]:
@@ -218,7 +218,7 @@ class _LaunchReader:
         )
 
     def _note(self, key: str, places: Sequence[tuple[HostPlace, int]] = ()) -> None:
-        """Records where something comes from: the launch, or the places that were followed, in the launch's file first."""
+        """Records where something comes from: the launch, or the definitions that were followed, in the launch's file first."""
         place = self.launch.place
         of_launch = [at for where, at in places if where.host is place.host]
         others = [(where, at) for where, at in places if where.host is not place.host]
@@ -314,7 +314,7 @@ class _LaunchReader:
             self._note("sizes", lines)
 
     def _number(self, text: str) -> int | None:
-        """Returns the number that an argument has, if it follows from constants only."""
+        """Returns the numeric value of an argument if it follows from constants only; else None."""
         value = self._tried(text, self.values)
         return None if value is None else whole_number(value)
 
@@ -363,7 +363,7 @@ class _LaunchReader:
 
 
 def conditions_around(place: HostPlace, expanded: HostPlace | None) -> Iterator[tuple[str, str]]:
-    """Yields the expressions that are equal where a place is reached: of `switch (n) { case 64: ...`, and of `if (n == 64) ...`.
+    """Yields the expressions that are equal wherever a token is executed: of `switch (n) { case 64: ...`, and of `if (n == 64) ...`.
 
     Args:
         place: the place.

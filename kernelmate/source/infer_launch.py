@@ -44,7 +44,7 @@ class LaunchGuess:
 
 
 def written_launch(kernel: Kernel, extents: Sequence[str], facts: HostFacts) -> LaunchGuess | None:
-    """Returns the launch that host code says, completed by the kernel's own indices; None if its grid is not known.
+    """Returns the launch stated by host code, completed from the kernel's indices; None if its grid is not known.
 
     Args:
         kernel: the kernel.
@@ -106,7 +106,7 @@ def following(launch: LaunchGuess, values: Mapping[int, HostFacts], chosen: Sele
 
 
 def is_launched(facts: HostFacts, launch: LaunchGuess, size: str, value: int) -> bool:
-    """Returns True if what is known of a launch is a launch's shape at a value of the selecting size."""
+    """Returns True if the known parts of a launch equal a contract's launch shape at a value of the selecting size."""
     known = (
         *zip(facts.grid, launch.grid, strict=False),
         *zip(facts.block, launch.block, strict=False),

@@ -34,7 +34,7 @@ class _Loop:
 
 
 class KernelLoops:
-    """The loops of a kernel, and what their bounds are made of.
+    """The loops of a kernel, and the names on which their bounds depend.
 
     Args:
         kernel: the kernel.
@@ -60,7 +60,7 @@ class KernelLoops:
         self._constants: dict[str, str] = {}
 
     def iterations(self, size: Size, shape: LaunchShape) -> int:
-        """Returns the iterations that one thread makes at a size, those of the loops in them included; at least 1."""
+        """Returns the number of iterations of one thread at a size, nested loops included; at least 1."""
         values = dict(size)
         for name, sides in (("blockDim", shape.block), ("gridDim", shape.grid)):
             values |= {f"{name}_{axis}": side for axis, side in zip("xyz", sides, strict=False)}
@@ -139,7 +139,7 @@ class _Counting:
         return self._node(tree, depth)
 
     def _node(self, node: ast.expr, depth: int) -> int | None:
-        """Returns the largest value that an expression may have by what is known; unknown terms are left out."""
+        """Returns the largest value that an expression may have by known bounds; unknown terms are left out."""
         if isinstance(node, ast.Constant):
             return node.value if isinstance(node.value, int) else None
         if isinstance(node, ast.Name):

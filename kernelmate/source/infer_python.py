@@ -203,7 +203,7 @@ class _CallReader:
         return tuple(tidied(str(text)) for text in texts) if texts and all(texts) else None
 
     def _listed(self, call: ast.Call, depth: int) -> list[ast.expr]:
-        """Returns the sides of the array that a call makes; nothing if they are not seen."""
+        """Returns the sides of the array that a call creates; empty if they are not known."""
         made = _function(call)
         first = call.args[0] if call.args else None
         if depth > _DEEPEST:
@@ -222,14 +222,14 @@ class _CallReader:
         return self._listed(other, depth + 1) if other is not None else []
 
     def _side(self, node: ast.expr, names: Mapping[str, str]) -> str | None:
-        """Returns `x.size` and `x.shape[0]` for an array whose sides are known."""
+        """Returns the contract expression of `x.size` or `x.shape[0]`; None if the array's sides are not known."""
         texts = [self._tried(side, names) for side in self._sides_of(node)]
         if not texts or not all(texts):
             return None
         return f"({' * '.join(f'({text})' for text in texts)})"
 
     def _sides_of(self, node: ast.expr) -> list[ast.expr]:
-        """Returns the sides that `x.size` is the product of, or the one that `x.shape[0]` is."""
+        """Returns the sides whose product is `x.size`, or the side that is `x.shape[0]`."""
         axis = None
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             axis, node = node.slice.value, node.value

@@ -51,7 +51,7 @@ def is_leading(name: str) -> bool:
 
 
 def guessed_value(parameter: Parameter, dtype: str, whole: Sequence[str]) -> str | None:
-    """Returns the value of a scalar that nothing gives one: of a row's length by its name; None for a size."""
+    """Returns a guessed value for a scalar of unknown value, by its name (such as a row's length); None for a size."""
     name = parameter.name
     if name in whole:
         return None
@@ -160,7 +160,7 @@ def bounded(
     known: Mapping[str, int],
     work: Callable[[Mapping[str, int]], int],
 ) -> Mapping[str, int]:
-    """Returns a size whose values are halved until no array, `[n, n * 3]`, and no launch is larger than an emulator can hold and run.
+    """Returns a size whose values are halved until every array and launch is small enough for the emulator.
 
     Values that host code gives, `known`, are halved after the guessed ones, the largest first.
 

@@ -26,7 +26,7 @@ _ACCESS = r"\b(?P<kind>tex|surf)(?P<rank>[123])D(?P<words>\w*)\s*(?:<\s*(?P<type
 
 @dataclass(frozen=True, slots=True)
 class _FieldPlace:
-    """An argument of a struct: the names that lead to its field, the keys of its entry, its dtype and its place in bytes."""
+    """An argument of a struct: the names that lead to its field, the keys of its entry, its dtype and its offset in bytes."""
 
     names: tuple[str, ...]
     keys: tuple[str | int, ...]
@@ -41,7 +41,7 @@ class _FieldPlace:
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """A parameter that is made of arguments.
+    """A parameter that is assembled from several arguments.
 
     `rank` is that of a tensor, or of the coordinates of a texture or a surface; of a tensor, `least` has what `_least_sides` returns; of the latter, `channels` are those of a texel, and
     `written` is True if no access reads it.
@@ -84,7 +84,7 @@ class TakenApart:
     def passed(
         self, args: Sequence[Argument], passing: Sequence[Passed], extents: Sequence[str]
     ) -> tuple[tuple[Argument, ...], tuple[Passed, ...]]:
-        """Returns the arguments, and how those of the kernel as it is written are passed."""
+        """Returns the arguments, and how they form the parameters of the kernel as written."""
         if not self.wholes:
             return tuple(args), tuple(passing)
         owner = {member.argument: name for name, whole in self.wholes.items() for member in whole.members}
@@ -209,7 +209,7 @@ def _defined_fields(unit: Unit, base: str, files: HostFiles) -> tuple[StructFiel
 
 
 def _defined(unit: Unit, name: str, files: HostFiles | None = None) -> str:
-    """Returns the type that a name is defined as, where it is none that CUDA has."""
+    """Returns the type that a name is defined as, if CUDA itself does not define it."""
     known = c_type_dtype(name)[0] is not None or not name.isidentifier()
     return name if known else project_type(unit, name, files) or name
 
@@ -273,7 +273,7 @@ def _size(parts: Sequence[_FieldPlace]) -> int:
 
 
 def _parameter(whole: Parameter, name: str, part: _FieldPlace) -> Parameter:
-    """Returns the parameter that stands for a part of a struct."""
+    """Returns the parameter that replaces a part of a struct."""
     pointer = part.field.pointer
     written = f"{'const ' * part.field.const}{part.field.type}{' *' * pointer}"
     vector = c_type_dtype(part.field.type)[1] if pointer else 1
@@ -294,7 +294,7 @@ def _parameter(whole: Parameter, name: str, part: _FieldPlace) -> Parameter:
 
 
 def _object(kernel: Kernel, parameter: Parameter, kind: str) -> tuple[Parameter, _Whole]:
-    """Returns a parameter for the array that a texture or a surface shows, and how, by the functions that are given it."""
+    """Returns a parameter for the array below a texture or surface, and its view, from the functions that access it."""
     accesses = list(re.finditer(_ACCESS.format(name=re.escape(parameter.name)), kernel.source))
     one = next((found for found in accesses if found["type"]), accesses[0] if accesses else None)
     rank, words = (2, "") if one is None else (int(one["rank"]), one["words"])

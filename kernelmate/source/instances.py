@@ -26,7 +26,7 @@ BOUND = re.compile(r"(?:(?<=[<,])|(?<=[<,]\s))\{([^{}]*[^{}\s][^{}]*)\}(?=\s*[,>
 
 
 def concrete_instances(contract: Contract) -> tuple[str, ...]:
-    """Returns the instances of a contract: those it names, and one for each value that its listed sizes give an argument.
+    """Returns the instances of a contract: those it names, with `{n}` replaced by each value at its listed sizes.
 
     Raises:
         ContractError: an argument has no whole number as its value at a size.
@@ -39,7 +39,7 @@ def concrete_instances(contract: Contract) -> tuple[str, ...]:
 
 
 def at_instance(contract: Contract, instance: str | None) -> Contract:
-    """Returns the contract under which one of the concrete instances is judged: at its own sizes, and at none that select another.
+    """Returns the contract under which one concrete instance is judged, with only the sizes that select it.
 
     The same contract if no argument follows sizes.
 

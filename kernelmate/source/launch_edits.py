@@ -384,7 +384,7 @@ def _by_name(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract, sid
 
 
 def _grid_text(text: str, site: LaunchSite) -> str:
-    """Returns the grid of a launch, or what the variable that holds it is declared with, in a text without comments."""
+    """Returns the text of a launch's grid: the expression, or the initialiser of the variable that holds it."""
     grid = text[slice(*site.grid_span)]
     declared = side_declared(text, grid.strip(), site.start)
     return grid if declared is None else text[declared.start : declared.end]

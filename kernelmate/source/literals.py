@@ -221,7 +221,7 @@ def _escaped(value: str, quote: str) -> str:
 
 
 def _file_span(literal: Literal, start: int, end: int) -> tuple[int, int, LiteralPiece] | None:
-    """Returns the place of decoded text `[start, end)` in the file if it lies within one piece."""
+    """Returns the position in the file of decoded text `[start, end)` if it lies within one piece."""
     first = _file_offset(literal, start, opening=True)
     last = _file_offset(literal, end, opening=False) if end > start else first
     if first is None or last is None or first[1] != last[1] or last[0] < first[0]:

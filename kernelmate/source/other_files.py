@@ -31,7 +31,7 @@ class LaunchingFile:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The launches' places: `main.cu:19`."""
+        """The launches' positions: `main.cu:19`."""
         return tuple(f"{self.path.name}:{line}" for line in self.lines)
 
 

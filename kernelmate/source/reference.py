@@ -29,7 +29,7 @@ def read_reference(
         kernel: the kernel, which cannot be its own reference.
         args: arguments that an expression may use.
         names: names of the sizes.
-        path: where the reference stands, if not at the top.
+        path: the reference's key, if it is not at the top.
 
     Raises:
         ContractError: it is neither path:function, nor another kernel, nor an expression over arguments and sizes.

@@ -171,7 +171,7 @@ def constant(number: int) -> SizeExpression:
 
 
 def with_sign(word: str, inner: SizeExpression) -> SizeExpression:
-    """Returns the expression behind a unary operator."""
+    """Returns the operand of a unary operator."""
 
     def value(lookup: Lookup) -> Value:
         found = inner.value(lookup)

@@ -189,7 +189,7 @@ class _ClassBody:
         return tuple(found)
 
     def _declaration(self, at: int) -> tuple[int, bool]:
-        """Returns the last token of a declaration, and whether it is that of a function or has a body."""
+        """Returns the index of a declaration's last token, and whether it declares a function or has a body."""
         tokens, called, listed = self._tokens, False, False
         while at < len(tokens) and tokens[at].text != ";":
             text = tokens[at].text

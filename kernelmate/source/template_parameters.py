@@ -112,7 +112,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class _Functor:
-    """A class that may be called so; `parameters` are those of its template that are types."""
+    """A class with the called member function; `parameters` are the type parameters of its template."""
 
     name: str
     parameters: int
@@ -156,7 +156,7 @@ def _items(tokens: Sequence[Token], opening: int) -> int | None:
 
 @lru_cache(maxsize=64)
 def _functors(text: str, call: Call) -> tuple[_Functor, ...]:
-    """Returns the classes of a text with such a member function, plain ones first."""
+    """Returns the classes of a text with the member function that `call` calls, those without template parameters first."""
     tokens = lex(text).tokens
     texts = [token.text for token in tokens]
     member = ["operator", "(", ")"] if call.member == _OPERATOR else [call.member]
@@ -179,7 +179,7 @@ def _functors(text: str, call: Call) -> tuple[_Functor, ...]:
 
 
 def example_instance(kernel: Kernel) -> tuple[str, str]:
-    """Returns an instance as a contract may name it, and the class that it needs where the kernel calls a parameter; else no text."""
+    """Returns an example of an instance for a contract, and the class to pass if the kernel calls a parameter; else empty texts."""
     calls = called_types(kernel)
     written = [
         "Mine" if one.name in calls else _guess(one, "float")
@@ -217,7 +217,7 @@ def index_types(kernel: Kernel) -> frozenset[str]:
 
 
 def _is_integral(operand: str, text: str) -> bool:
-    """Returns True if an operand stands in a subscript, in a pointer's offset, or beside an operator of whole numbers."""
+    """Returns True if an operand is used in a subscript, in a pointer's offset, or with an operator of integers."""
     behind = rf"{operand}(?!\s*[\[(.])\s*(?:%|<<|>>|\^|&(?![&=])|\|(?![|=]))"
     before = rf"(?:%|<<|>>|\^|(?<=[\w)\]])\s*(?<!&)&(?!&)|(?<!\|)\|(?!\|))=?\s*{operand}"
     subscript = rf"\w\s*\[(?:[^\[\];]|\[[^\[\];]*\])*?{operand}(?!\s*[\[(.])[^\[\];]*\]"

@@ -79,7 +79,7 @@ class _InstanceSearch:
         self._steps = _MOST_STEPS
 
     def instances(self) -> tuple[InferredInstance, ...]:
-        """Returns the instances that are used, ordered by the number of uses, then by place."""
+        """Returns the instances that are used, ordered by the number of uses, then by position."""
         counted: Counter[str] = Counter()
         origins: dict[str, str] = {}
         uses = itertools.islice(self._uses(), _MOST_USES)
@@ -98,7 +98,7 @@ class _InstanceSearch:
         return tuple(InferredInstance(text, origins[text]) for text in ordered)
 
     def _contradicts(self, instance: str) -> bool:
-        """Returns True if an instance has a floating-point type where the kernel needs an integral one, or a truth value for a type or number."""
+        """Returns True if an instance is impossible: a floating-point type for an integral one, or a truth value for a type or number."""
         indexing = index_types(self.kernel)
         arguments = instance.partition("<")[2].removesuffix(">").split(", ")
         pairs = list(zip(self.parameters, arguments, strict=False))
@@ -107,7 +107,7 @@ class _InstanceSearch:
         )
 
     def _uses(self) -> Iterator[tuple[HostText, int, int]]:
-        """Yields every place that names the kernel with template arguments, or launches it."""
+        """Yields every token that names the kernel with template arguments, or launches it."""
         for host in self.files.mentioning(self.simple):
             own = host.text == self.kernel.unit.text
             for index in host.words.get(self.simple, ()):
@@ -169,7 +169,7 @@ class _InstanceSearch:
     # ---------------------------------------------------------------------------------------------------- resolving
 
     def resolve(self, text: str, host: HostText, index: int, depth: int = 0) -> list[str]:
-        """Returns the values that one argument can have at a place; nothing if a word of it has none that is known."""
+        """Returns the values that one argument can have at a token; empty if the value of a word in it is not known."""
         return [values[0] for values in self.resolved([text], host, index, depth)]
 
     def resolved(self, texts: Sequence[str], host: HostText, index: int, depth: int = 0) -> list[tuple[str, ...]]:
@@ -213,7 +213,7 @@ class _InstanceSearch:
         return list(dict.fromkeys(found))
 
     def _values(self, word: str, host: HostText, index: int, depth: int) -> list[str] | None:
-        """Returns the values of a word; None if it is a name that every scope sees; nothing if it is a run-time value."""
+        """Returns the values of a word; None if it is a name visible everywhere; empty if it is a run-time value."""
         inner = index
         for opening in host.around(index):
             text = host.between(opening, inner)
@@ -239,7 +239,7 @@ class _InstanceSearch:
         return None
 
     def _from_macro(self, word: str, host: HostText, opening: int, depth: int) -> list[str] | None:
-        """Returns the values that the macro around a place gives a word: by its text, or by torch's conventions."""
+        """Returns the values that the macro around a token gives a word: by its text, or by torch's conventions."""
         name = host.tokens[opening - 1].text
         if not name.isupper():
             return None
@@ -409,7 +409,7 @@ def _is_passed_on(host: HostText, index: int) -> bool:
 
 
 def _declares(host: HostText, opening: int) -> bool:
-    """Returns True if the parentheses are those of a function's declaration: a type stands before its name."""
+    """Returns True if the parentheses are those of a function's declaration: a type precedes its name."""
     at = opening - 1
     while at >= 2 and host.tokens[at - 1].text == "::":
         at -= 2

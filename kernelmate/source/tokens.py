@@ -119,7 +119,7 @@ class _Lexer:
         self.fresh_line = not tokens
 
     def read(self, known: _Known | None = None) -> int | None:
-        """Reads to the end of the text, or up to a token that was read before; returns the index of that one there."""
+        """Reads to the end of the text, or up to a token known from the earlier text; returns that token's index there."""
         directives, directive, fresh_line = self.directives, self.directive, self.fresh_line
         tokens, comments = self.tokens, self.comments
         for match in _TOKEN.finditer(self.text, self.at):
@@ -154,7 +154,7 @@ class _Lexer:
 
 
 class _Known:
-    """The tokens of an earlier text behind a change: `start` is where they begin in the new one, `shift` by how much they moved."""
+    """The tokens of an earlier text after a change: they begin at offset `start` of the new text, and moved by `shift`."""
 
     def __init__(self, before: Lexed, start: int, shift: int) -> None:
         self.tokens, self.start, self.shift = before.tokens, start, shift
@@ -333,7 +333,7 @@ def opening_angle(tokens: Sequence[Token], end: int) -> int | None:
 
 
 def name_before(tokens: Sequence[Token], opening: int) -> tuple[int | None, bool]:
-    """Returns the index of the name before a parenthesis, and whether template arguments stand between them."""
+    """Returns the index of the name before a parenthesis, and whether template arguments lie between them."""
     index = opening - 1
     if index >= 0 and tokens[index].text == ">":
         start = opening_angle(tokens, index)

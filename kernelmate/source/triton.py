@@ -219,7 +219,7 @@ def jitted_functions(tree: ast.Module, text: str) -> list[ast.FunctionDef]:
 
 
 def function_definitions(tree: ast.Module) -> list[ast.FunctionDef]:
-    """Returns a file's functions in order, those of its branches included, and those within functions that no other has the name of."""
+    """Returns a file's functions in order, those in branches included, and nested functions whose name is unique."""
     every = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)]
     outside = {id(one) for one in outside_functions(tree)}
     names = Counter(one.name for one in every)
@@ -472,7 +472,7 @@ def _without(kernel: Kernel) -> str | None:
 
 
 def _unlimited(side: ast.expr) -> ast.expr:
-    """Returns a side of a grid without a `cdiv` or `min` with a number around it, as candidates with fewer programs have it."""
+    """Returns a grid side without an enclosing `cdiv` or `min` with a number, which candidates with fewer programs add."""
     name = dotted_name(side.func) if isinstance(side, ast.Call) else ""
     if isinstance(side, ast.Call) and name in ("triton.cdiv", "min") and len(side.args) == 2 and literal(side.args[1]):
         return _unlimited(side.args[0])
@@ -480,6 +480,6 @@ def _unlimited(side: ast.expr) -> ast.expr:
 
 
 def _offset(text: str, starts: Sequence[int], line: int, column: int) -> int:
-    """Returns the offset of a place of `ast`, whose columns count bytes of UTF-8."""
+    """Returns the offset in characters of a position of `ast`, whose columns count bytes of UTF-8."""
     whole = text[starts[line - 1] :].partition("\n")[0]
     return starts[line - 1] + len(whole.encode()[:column].decode(errors="replace"))

@@ -82,7 +82,7 @@ def read_options(document: Document, kernel: Kernel) -> tuple[str, ...]:
 
 
 def _derived(text: str, values: Mapping[str, str]) -> str | None:
-    """Returns the value that an expression of a `heuristics` decorator has for other constants; None if it needs more."""
+    """Returns the value of an expression of a `heuristics` decorator at given constants; None if it needs other values."""
     asked = re.fullmatch(r"(\w+) is (not )?None", text)
     if asked is not None:
         return str(bool(asked[2]) is (values.get(asked[1]) != "None"))

@@ -1,4 +1,4 @@
-"""Text that a Triton kernel's compilation defines: the kernel, and what it uses of its file and of files that this one imports.
+"""The text to compile for a Triton kernel: the kernel, and the definitions of its file and of imported files that it uses.
 
 Imports are resolved by file names, as Python does from the file's folder and from the folders above it, up to the project's;
 nothing is imported. Of each file, jitted functions and constants stay as far as the kernel uses them, so that defining them runs none of the user's
@@ -39,7 +39,7 @@ class TritonModule:
 
     Attributes:
         path: the file.
-        text: Python text of the definitions, with each line where it stands in the file.
+        text: Python text of the definitions, each line at its number in the file.
         library: names that stand for something of triton and are used: `tl` for `triton.language`. A name that several
             branches define, as for different versions of triton, has several meanings, of which the first that a version has
             counts.
@@ -141,7 +141,7 @@ class _File:
             self._enclose(inner)
 
     def _enclose(self, inner: ast.FunctionDef) -> None:
-        """Takes in what the functions around a jitted one define for it, if their file defines no such names."""
+        """Adds the definitions that the enclosing functions give a jitted one, if their file does not define the same names."""
         for outer in (one for one in ast.walk(self.tree) if isinstance(one, ast.FunctionDef) and one is not inner):
             if any(one is inner for one in ast.walk(outer)):
                 self.computed |= {name: outer.lineno for name in _parameters(outer) if not self.gives(name)}
@@ -154,7 +154,7 @@ class _File:
         return any(name in names for names in (self.definitions, self.library, self.imports))
 
     def _forget(self, node: ast.stmt) -> None:
-        """Drops what names meant before a statement that is always run and gives them another meaning."""
+        """Drops earlier definitions of names that an unconditional statement defines again."""
         names = targets(node)
         if isinstance(node, ast.FunctionDef):
             names = [node.name]
@@ -242,7 +242,7 @@ class _File:
 
 
 def _want(files: list[_File], number: int, name: str) -> list[tuple[int, str]]:
-    """Keeps what defines a name in a file, and returns what that uses, each with the number of its file."""
+    """Keeps the definition of a name in a file; returns the names that it uses, each with the number of its file."""
     file = files[number]
     if name in file.kept or name in file.imported:
         return []
@@ -286,7 +286,7 @@ def _want(files: list[_File], number: int, name: str) -> list[tuple[int, str]]:
 
 
 def _used(files: list[_File], number: int, definition: ast.stmt) -> list[tuple[int, str]]:
-    """Returns the names that a definition of a file uses, each with the number of its file; of a module, what it takes from it."""
+    """Returns the names that a definition of a file uses, each with the number of its file; for a module, the attributes that it uses."""
     nodes = list(_compiled_nodes(definition))
     used = [(number, one.id) for one in nodes if isinstance(one, ast.Name)]
     for one in (each for each in nodes if isinstance(each, ast.Attribute)):
@@ -340,7 +340,7 @@ def _starred(files: list[_File], number: int, name: str) -> int | None:
 
 
 def _place(files: list[_File], path: Path) -> int | None:
-    """Returns the number of a file, which is read if it was not; None if it cannot be."""
+    """Returns the number of a file and reads it at the first request; None if it cannot be read."""
     known = [one.path for one in files]
     if str(path) in known:
         return known.index(str(path))

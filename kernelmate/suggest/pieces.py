@@ -68,7 +68,7 @@ def pieces_of(
 def own_helpers(pieces: Sequence[FilePiece]) -> frozenset[tuple[str, ...]]:
     """Returns the names of device functions and constants in the kernel's file that only the kernel uses.
 
-    A part that only such parts use is included. `pieces` are the file's parts except the kernel.
+    A part that is used only by these is included. `pieces` are the file's parts except the kernel.
     """
     known = {names[0][1]: piece for piece in pieces if len(names := list(names_of(piece.node))) == 1}
     candidates = {name for name, piece in known.items() if name.isidentifier() and _is_own(piece, name)}
@@ -303,7 +303,7 @@ def _sides_of_launches(tokens: Sequence[Token]) -> dict[int, int]:
 
 
 def _alone(words: Sequence[str], launched: Collection[str], tokens: Sequence[Token]) -> frozenset[str]:
-    """Returns the integers of launches that nothing else uses than launches and the values of such integers."""
+    """Returns the names of integers that are used only in launches, or in the values of other names that are returned."""
     outside, launching = list[tuple[int, str]](), False
     for index, word in enumerate(words):
         launching = word == "<<<" or (launching and not _closes_launch(tokens, index))

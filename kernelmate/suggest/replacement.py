@@ -48,7 +48,7 @@ _NUMBER = re.compile(r"(?<![\w.])(?:\d+\.\d*|\.\d+|\d+(?=e))(?:e[-+]?\d+)?", re.
 
 
 def with_kept_comments(old: Kernel, new: Kernel) -> Kernel:
-    """Returns the written kernel with such comments of the old one.
+    """Returns the written kernel with the comments of the old one that still apply.
 
     A comment is put beside the number that it mentions, else at the top of the body.
     """

@@ -62,7 +62,7 @@ def root_name(tree: Tree, place: Node) -> str | None:
 
 
 def writes(tree: Tree, node: Node) -> Iterator[Node]:
-    """Yields the places that the code below a node writes.
+    """Yields the expressions that the code below a node writes to.
 
     These are assignment targets, operands of `++`, and arguments with `&` of atomics and calls.
     """
@@ -78,7 +78,7 @@ def writes(tree: Tree, node: Node) -> Iterator[Node]:
 
 
 def written_names(tree: Tree, node: Node) -> set[str]:
-    """Returns variables that the code below a node writes, at least in part; "?" for a place without a name."""
+    """Returns variables that the code below a node writes, at least in part; "?" for a written expression without a name."""
     return {root_name(tree, place) or "?" for place in writes(tree, node)} | {
         name for call in tree.walk("call_expression", under=node) for name in _passed_pointers(tree, call)
     }

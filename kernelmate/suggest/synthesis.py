@@ -124,7 +124,7 @@ class Synthesis:
 
 
 def _room(request: SuggestRequest) -> tuple[Kernel, Contract]:
-    """Returns the kernel that a new one replaces, without its helpers, and its contract; for a pipeline an empty one beside it."""
+    """Returns the kernel that a new one replaces, without its helpers, and its contract; for a pipeline, a new empty kernel."""
     if request.contract.stages:
         return fusion_draft(request.kernel, request.contract)
     return without_own_helpers(request.kernel), request.contract

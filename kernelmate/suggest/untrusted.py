@@ -237,7 +237,7 @@ def _check_names(
 
 
 def _merged(edits: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
-    """Joins insertions at the same place to one edit, in the order of the file: includes first."""
+    """Joins insertions at the same offset into one edit, in the order of the file: includes first."""
     merged: dict[tuple[int, int], str] = {}
     for start, end, new in reversed(edits):
         merged[start, end] = merged.get((start, end), "") + new

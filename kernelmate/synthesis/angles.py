@@ -31,7 +31,10 @@ class _Angles:
         self._known: dict[int, int | None] = {}
 
     def reduced(self, index: int) -> int | None:
-        """Returns an equal angle within a turn, in units of pi; None for other angles."""
+        """Returns the number of a node with an equal angle within one turn, in units of pi.
+
+        The result is None if node `index` is not an integer multiple of a fraction of a turn.
+        """
         if index not in self._known:
             self._known[index] = self._reduced(index)
         return self._known[index]
@@ -54,7 +57,7 @@ class _Angles:
         return self._map("divide", self._map("multiply", half_turns, rest, "float64"), count, "float64")
 
     def _factors(self, index: int) -> tuple[float, list[int], list[int]]:
-        """Returns the constant factor of a product, its other factors, and what it is divided by."""
+        """Returns the constant factor of a product, and the nodes of its other factors and of its divisors."""
         node = self.nodes[index]
         name = node.data[0] if node.op == "map" else ""
         if node.op == "constant":

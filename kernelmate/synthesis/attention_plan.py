@@ -78,7 +78,7 @@ class Attention(Plan):
 
     @property
     def depth(self) -> int:
-        """The number of the axis over which query-key products are summed."""
+        """The index in `domain` of the axis over which query-key products are summed."""
         return len(self.domain) - 1
 
     @property
@@ -272,7 +272,7 @@ def _taking(plan: Attention, key: Key, axis: int) -> Attention:
 
 
 def bare(plan: Attention, key: Key) -> Key:
-    """Returns the key of the operand behind views and casts between floats."""
+    """Returns the key of the operand of any views and casts between floats."""
     node = plan.node(key)
     floats = node.op == "cast" and {node.dtype, plan.graph.nodes[node.args[0]].dtype} <= {"float32", "float64"}
     if node.op in ("view", "reshape", "window") or floats:

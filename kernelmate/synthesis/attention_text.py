@@ -208,7 +208,7 @@ class AttentionText:
     def end(self, found: Linear | None, keys: str, behind: str) -> str:
         """Returns the end of the keys with weight for queries before `behind`.
 
-        `found` is the maximum distance of such a key after its query; None means that all keys have weight.
+        `found` is the maximum distance of a key with weight after its query; None means that all keys have weight.
         """
         if found is None:
             return keys
@@ -256,7 +256,7 @@ def _bounded(contract: Contract, side: str, most: int) -> bool:
 
 
 def _moved(at: str, stride: str) -> str:
-    """Returns a position along an axis as a number of elements."""
+    """Returns the offset, in elements, of a position along an axis."""
     if stride == "1":
         return at
     return f"static_cast<size_t>({at}) * {stride}"

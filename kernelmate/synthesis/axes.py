@@ -73,7 +73,7 @@ class Axes:
     ) -> list[str]:
         """Returns the extents in C++; expressions become locals, which are declared in `lines`.
 
-        The extent at the place `skipped` is left out.
+        The extent of axis `skipped` is returned as an empty string.
         """
         texts = []
         for place, side in enumerate(self.sides):

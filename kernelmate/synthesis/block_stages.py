@@ -59,7 +59,7 @@ class BlockStage:
         return tuple(own)
 
     def terms(self, size: Size) -> int:
-        """Returns the number of terms that a block computes for it."""
+        """Returns the number of terms that a block computes for the stage."""
         return math.prod(
             int(evaluate(side, size)) for side in (*(self.sides[axis] for axis in self.own), *self.reduced)
         )
@@ -67,14 +67,14 @@ class BlockStage:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
-    """The stages of a kernel, in order, the sides of the axes along which its blocks share the results, and its graph."""
+    """A kernel's stages in order, its graph, and the lengths of the axes that its blocks divide (`blocks`)."""
 
     graph: Graph
     blocks: tuple[str, ...]
     stages: tuple[BlockStage, ...]
 
     def cost(self, size: Size, processors: int) -> tuple[int, int]:
-        """Returns the terms that processors compute one after another, and those that all blocks but one compute again."""
+        """Returns the operations that each processor computes in sequence, and those that are repeated in other blocks."""
         count = math.prod(int(evaluate(side, size)) for side in self.blocks)
         each = sum(one.terms(size) for one in self.stages)
         again = sum(one.terms(size) for one in self.stages if None in one.block)
@@ -82,7 +82,7 @@ class BlockPlan:
 
 
 def block_plans(graph: Graph, *, joins: bool) -> Iterator[BlockPlan]:
-    """Yields the plans of a graph: one block for everything, and those whose blocks share the results along one or two axes.
+    """Yields the plans of a graph: one block for everything, and those whose blocks divide the results along one or two axes.
 
     Args:
         graph: as it was traced.
@@ -181,7 +181,7 @@ class _BlockCutter:
             yield node.args[0]
 
     def _is_held(self, index: int) -> bool:
-        """Returns True if a joined or padded value is an array of its own: other results of it need it, or it is costly."""
+        """Returns True if a joined or padded value gets an array of its own: `joins` asks for it, or it is costly to compute."""
         cheap = (*LEAVES, "view", "window", "map", "cast", "reshape")
         below = map(self.nodes.__getitem__, self._below(index, through=lambda one: self.nodes[one].op != "reshape"))
         return self.joins or any(
@@ -318,5 +318,5 @@ class _BlockCutter:
 
 
 def _is_kept(one: AxisMap, axis: int) -> bool:
-    """Returns True if a window has the elements of an axis in their places."""
+    """Returns True if a window maps an axis to the source's axis of the same number, without offset or step."""
     return one.terms == ((axis, 1),) and one.offset == "0" and one.every == 1 and one.beyond == ORDINARY

@@ -57,7 +57,7 @@ class CarriedPositions:
         return lines
 
     def advance(self) -> list[str]:
-        """Returns the statements that follow an element."""
+        """Returns the statements that advance the positions to a thread's next element."""
         lines = [f"{self._at[place]} += {self._steps[place]};" for place in self._places]
         for place in reversed(self._places):
             at, side = self._at[place], self._lengths[place]

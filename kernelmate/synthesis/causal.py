@@ -43,7 +43,7 @@ def _reach(plan: Attention, key: Key) -> Linear | None:
 
 
 def filled(plan: Attention) -> tuple[Key, int, Key] | None:
-    """Returns a bound, an offset and a score for a mask; None without such a mask.
+    """Returns a bound, an offset and a score for a mask by key positions; None without one.
 
     Keys below bound + offset have the score, others -inf.
     """
@@ -106,7 +106,7 @@ def _beyond(plan: Attention, key: Key, value: bool) -> Linear | None:
 
 
 def _chosen(plan: Attention, operands: tuple[Key, ...], value: bool) -> Linear | None:
-    """Returns the same as `_beyond`, for zeros and ones chosen by a condition, as `np.tril` and `np.triu` produce."""
+    """Returns the result of `_beyond` for a mask of zeros and ones by a condition, as `np.tril` and `np.triu` produce."""
     numbers = [_constant(plan, one) for one in operands[1:]]
     if None in numbers or bool(numbers[0]) == bool(numbers[1]):
         return None

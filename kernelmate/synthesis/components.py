@@ -72,7 +72,7 @@ def with_terms(graph: Graph, kinds: Collection[str] = _JOINED) -> Graph | None:
 
 
 def _terms(nodes: list[Node], node: Node, axis: int) -> list[int]:
-    """Appends the slices of a reduction's operand along its axis, and returns their places."""
+    """Appends the slices of a reduction's operand along its axis, and returns their node numbers."""
     source = nodes[node.args[0]]
     kept = [one for one in range(len(source.shape)) if one != axis]
     sides = tuple("1" if one == axis else side for one, side in enumerate(source.shape))
@@ -94,7 +94,7 @@ def _chained(nodes: list[Node], node: Node, terms: Sequence[int], name: str) -> 
 
 
 def _first_place(nodes: list[Node], node: Node, terms: Sequence[int]) -> int:
-    """Appends selections of the place of the first extreme, or of the first NaN, and returns the last one."""
+    """Appends nodes that select the index of the first extreme, or of the first NaN; returns the last node's number."""
     exceeded, larger = PLACES[str(node.data[0])]
     dtype = nodes[terms[0]].dtype
 

@@ -71,7 +71,7 @@ def norm(x: Array, ord: Any = None, axis: Any = None, keepdims: Any = False) -> 
 
 
 def moveaxis(a: Array, source: Any, destination: Any) -> Array:
-    """Moves axes to other places."""
+    """Moves axes to other positions."""
     sources, targets = ([one] if isinstance(one, int) else list(one) for one in (source, destination))
     order = [axis for axis in range(a.ndim) if axis not in [operator.index(one) % a.ndim for one in sources]]
     pairs = zip(targets, sources, strict=True)

@@ -243,7 +243,7 @@ class ContractionText:
         return [*(["// Packed accesses need aligned rows."] if lines else []), *lines]
 
     def placed(self) -> str:
-        """Returns the declaration of the local with a result's offset."""
+        """Returns the declaration of the local variable that holds a result's offset in elements."""
         return f"const size_t {self.names.place} = {address(tuple(self.shape.whole), self.lengths, self.at)};"
 
     def with_place(self, lines: list[str]) -> list[str]:

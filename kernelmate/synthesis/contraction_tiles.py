@@ -18,7 +18,7 @@ PACK = 4
 
 @dataclass(frozen=True, slots=True)
 class ContractionTile:
-    """A block's part of the results (`m` x `n`), of the sum at a time (`k`), and a thread's part (`side` x `side`)."""
+    """Sizes of a tile: `m` x `n` results of a block, `k` terms of the sum per step, `side` x `side` results of a thread."""
 
     m: int
     n: int

@@ -129,7 +129,7 @@ def _roots(plan: Windows) -> list[Key]:
 
 
 def bare(plan: Windows, key: Key) -> Key:
-    """Returns the key of the operand behind views and casts between floats."""
+    """Returns the key of the operand of any views and casts between floats."""
     while not plan.is_leaf(key):
         node = plan.node(key)
         floating = node.op == "cast" and node.dtype in ("float32", "float64")
@@ -288,7 +288,7 @@ def _at(plain: dict[int, str], numbers: dict[int, list[int]], taps: list[list[in
 
 
 def _input(reads: Sequence[_Read], own: set[str]) -> dict[int, tuple[str, int]]:
-    """Returns the variable and its factor for each axis of the input that has one."""
+    """Returns, for each axis of the input whose position varies, the variable and its factor."""
     found: dict[int, tuple[str, int]] = {}
     for axis, entries in enumerate(zip(*(one.at for one in reads), strict=True)):
         terms = {entry.terms for entry in entries}

@@ -22,7 +22,7 @@ class _Term:
 
 
 def with_differences(graph: Graph) -> Graph:
-    """Returns the graph with such sums of three terms replaced by sums of squares."""
+    """Returns the graph with every |a|^2 + |b|^2 - 2 ab replaced by a sum of squared differences."""
     nodes = list(graph.nodes)
     for index, node in enumerate(graph.nodes):
         if node.op != "map" or node.data[0] not in ("add", "subtract") or not node.dtype.startswith("float"):

@@ -327,10 +327,10 @@ def _free_name(pipeline: Kernel) -> str:
 
 
 def fusion_words(stages: Sequence[StageVerdict]) -> str:
-    """Returns two sentences on what a fused kernel saves, and on what is left to its user."""
+    """Returns two sentences: the traffic that a fused kernel saves, and the changes that its user must make."""
     written = sum(one.temporaries_written_bytes or 0 for one in stages)
     read = sum(one.temporaries_read_bytes or 0 for one in stages)
     return (
         f"One kernel in place of {len(stages)} stages: {written:,} bytes of temporaries are no longer written and {read:,} "
-        "no longer read at the headline size. It stands beside the pipeline with a contract of its own; the host's launches are not changed."
+        "no longer read at the headline size. It is written below the pipeline's kernels, with its own contract; the host's launches are not changed."
     )

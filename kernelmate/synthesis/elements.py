@@ -127,14 +127,14 @@ def aligned(arg: Node, index: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class Numbers:
-    """Writer of locals for selecting values, and of addresses that use them."""
+    """Writer of local variables for selecting indices, and of addresses that use them."""
 
     def __init__(self, plan: Elements, kernel: KernelText, at: Mapping[int, str]) -> None:
         self.plan, self.kernel, self.at = plan, kernel, at
         self._ints = set[str]()
 
     def taken(self, roots: Iterable[Key], expressions: Expressions, lines: list[str]) -> None:
-        """Declares the selecting values that some values need.
+        """Declares local variables for the indices that select elements which some values need.
 
         The declarations go to `lines`, or before them if all elements have the values in common.
         """
@@ -191,7 +191,7 @@ class Numbers:
         return text if "static_cast<long long>" in found else found  # overloads of min and max need equal types
 
     def _needed(self, roots: Iterable[Key], known: Mapping[Key, str]) -> list[Key]:
-        """Returns the gathers that some values depend on, without those behind known values.
+        """Returns the gathers that some values depend on, without those that only known values depend on.
 
         A gather comes after those that its index depends on, and before those of which it takes elements: their indices contain its own.
         """

@@ -32,11 +32,11 @@ class FileStyle:
 
     Attributes:
         c_casts: True if casts are written as in C.
-        const_right: True if `const` stands behind the type that it belongs to.
-        star_right: True if the `*` of a pointer stands beside its name.
-        bare: `beside` or `below` if single statements have no braces, by their place; else empty.
+        const_right: True if `const` follows the type that it belongs to.
+        star_right: True if the `*` of a pointer is written next to its name.
+        bare: `beside` (on the line of the condition) or `below` if single statements have no braces; else empty.
         exits: `beside`, `below` or `braced`, as early exits are written; empty without any.
-        apart: `below` or `braced` if no statement of the file stands beside its condition; else empty.
+        apart: `below` or `braced` if no statement of the file is on the line of its condition; else empty.
         capitals: True if constants are written in capitals.
         camel: True if locals are written in camel case.
         functions: `camel` or `pascal` if functions are written so; else empty.
@@ -117,7 +117,7 @@ def _exits(text: str) -> str:
 
 
 def _statements_apart(text: str) -> str:
-    """Returns how a file writes single statements, `below` their condition or `braced`; empty if one stands beside it."""
+    """Returns how a file writes single statements, `below` their condition or `braced`; empty if one is on the same line."""
     found = {"below": 0, "braced": 0}
     for control in _CONTROL.finditer(text):
         after = text[closing_bracket(text, control.end() - 1) + 1 :]
@@ -159,7 +159,7 @@ def in_file_style(style: FileStyle, *texts: str) -> tuple[str, ...]:
 
 
 def lines_in_style(style: FileStyle, lines: Sequence[str], changed: Iterable[int]) -> list[str]:
-    """Returns a kernel's lines, of which the changed ones follow the file's case of locals, its place of single statements and its width."""
+    """Returns a kernel's lines, of which the changed ones follow the file's case of locals, its layout of single statements and its width."""
     found, own = list(lines), sorted(changed)
     names = _declared_in_style(style, _STRING.sub(" ", without_comments("\n".join(found[one] for one in own))))
     for number in reversed(own):
@@ -244,7 +244,7 @@ def _statements(lines: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _wrapped(style: FileStyle, line: str) -> list[str]:
-    """Returns a statement or the head of a function over as many lines as it needs."""
+    """Returns a statement or a function's head, broken into lines that fit the width."""
     head = re.fullmatch(r"(\S[^()]*\()(.*)\)( \{)?", line)
     if head is not None and not line.startswith(("//", "struct")):
         return f"{wrapped(head[1], parts_of(head[2]), style.width)}{head[3] or ''}".split("\n")
@@ -292,7 +292,7 @@ def _without_braces(style: FileStyle, lines: Iterator[str]) -> list[str]:
 
 
 def _apart(style: FileStyle, lines: Sequence[str]) -> Iterator[str]:
-    """Yields the lines with statements that stand beside their condition below it or in braces, if that is the style."""
+    """Yields the lines; a statement on the line of its condition is moved below it or into braces, if that is the style."""
     for number, line in enumerate(lines):
         head = re.match(r"([ \t]*)(?:if|for|while) \(", line)
         end = 0 if head is None else closing_bracket(line, head.end() - 1) + 1
@@ -358,7 +358,7 @@ def _renamed(code: str, names: Mapping[str, str]) -> str:
 
 
 def _names_in_style(style: FileStyle, texts: Sequence[str]) -> dict[str, str]:
-    """Returns the new names by those that the generated text has."""
+    """Returns the new name of each name in the generated text that does not have the file's style."""
     code = _STRING.sub(" ", without_comments("\n".join(texts)))
     words = words_of(code)
     functions = {*re.findall(r"\b(\w+)(?:<\w+>)?\(", code)} & {*re.findall(r"^static __device__ [^(]*?(\w+)\(", code, re.MULTILINE)}  # fmt: skip

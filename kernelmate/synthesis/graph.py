@@ -6,7 +6,7 @@ their data, are:
 - `input` (data: argument), `scalar` (argument), `size` (expression), `constant` (number), `iota` (the position along its one axis);
 - `table` (numbers): constants along axes of fixed lengths, which schedules make of unrolled loops;
 - `map` (NumPy's ufunc, or `where`) with NumPy's broadcasting, and `cast` to the node's dtype; with `searchsorted` (argument, side,
-  length) each element's place in that argument, an ascending vector;
+  length) each element's index in that argument, an ascending vector;
 - `view` (for each axis the source's axis, or None for a new one of length 1), `reshape`;
 - `reduce` (`sum`, `prod`, `max`, `min`, `argmax`, `argmin`, or `xor`, `and`, `or` of bits, and its axis, which is dropped);
 - `take` along the first axis: element `[index[...], ...]` of the first operand;
@@ -16,7 +16,7 @@ their data, are:
 - `state` (numbers of a loop, and of a value that it carries): that value before each iteration, an axis for the iterations;
 - `recur` (numbers as of `state`, `all`, `before` or `last`, axis, whether from its end, iterations): a carried value after or before each iteration,
   or after the last one, where the axis is 1 long; operands are what all values of the loop begin with, then what follows a `state`;
-- `scatter`: for each number i the sum of the second operand's elements or rows at the places where the first operand is i; without a
+- `scatter`: for each number i the sum of the second operand's elements or rows at the positions where the first operand is i; without a
   second operand, the number of those places; with data `max` or `min` the extreme element instead of the sum;
 - `segment` (`sum`, `max` or `min`, and a minimum length): a reduction of the second operand's elements or rows from each offset in the
   first operand to the next, over at least that many. If there are as many offsets as results, the last segment ends with the operand.

@@ -96,7 +96,7 @@ def _linear(node: ast.expr) -> Linear:
 
 
 def joined_again(value: Linear) -> Linear:
-    """Returns a sum in which a quotient and the remainder of the same division are what was divided."""
+    """Returns a sum in which `(a // n) * n + a % n` is replaced by `a`."""
     terms = dict(value.terms)
     for name, factor in value.terms:
         found = re.fullmatch(r"\((.+) % (\d+)\)", name)

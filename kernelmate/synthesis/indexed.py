@@ -295,7 +295,7 @@ def by_numbers(a: Array, keys: Sequence[Any]) -> Array | None:
 
 
 def joint_numbers(several: Sequence[Array], shape: Sequence[int]) -> Array:
-    """Returns indices along the axis that adjacent axes are merged into, from index arrays along each of them."""
+    """Returns indices along the merged axis of adjacent axes, from index arrays along each of them."""
     if any(one.dtype.kind not in "iu" for one in several):
         raise Untraceable("indexing by other than whole numbers")
     whole = _divided(several, shape)

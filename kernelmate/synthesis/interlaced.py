@@ -12,14 +12,14 @@ from kernelmate.synthesis.stacked import joined
 
 
 def with_stacked_parts(graph: Graph, contract: Contract) -> Graph:
-    """Returns the graph with results that are assigned in parts of equal distances as reshaped stacks of the parts."""
+    """Returns the graph with each result that is assigned in interleaved parts as a reshaped stack of these parts."""
     nodes = list(graph.nodes)
     outputs = [_stacked(nodes, index, contract) or index for index in graph.outputs]
     return graph if outputs == [*graph.outputs] else sorted_graph(nodes, outputs)
 
 
 def _stacked(nodes: list[Node], index: int, contract: Contract) -> int | None:
-    """Returns the node of the reshaped stack, which is added; None for a result that is not assigned so, or not as a whole."""
+    """Adds a reshaped stack for a result that is fully assigned in interleaved parts; returns its node, else None."""
     node, found, places, rest = nodes[index], dict[int, int](), set[tuple[int, int]](), index
     while (part := _part(nodes[rest])) is not None:
         axis, every, first = part

@@ -210,7 +210,7 @@ def _aligned(slices: Sequence[_Slice | None], arg: Node) -> list[_Slice | None]:
 
 
 class _Factors:
-    """Moves factors and divisors that all terms of a sum have in common behind the sum."""
+    """Applies factors and divisors that all terms of a sum have in common after the sum."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph, self.nodes = graph, list(graph.nodes)
@@ -273,7 +273,7 @@ class _Factors:
         return self._full(len(self.nodes) - 1, rank), found
 
     def _differs(self, index: int, from_end: int) -> bool:
-        """Returns True if a value has more than one element along an axis; the axis is counted from the last one."""
+        """Returns True if a value has more than one element along an axis; `from_end` is -1 for the last axis."""
         shape = self.nodes[index].shape
         return -from_end <= len(shape) and shape[from_end] != "1"
 

@@ -54,7 +54,7 @@ _NUMBERING = frozenset(
 
 
 def own_row(source: str, rows: str, grid: Sequence[str]) -> str:
-    """Returns the baseline's name for a row of an array: of its block, or of its thread; empty if it has none that says so.
+    """Returns the baseline's name for the row that a block or a thread computes; empty if no name denotes a row.
 
     Args:
         source: the baseline's text.
@@ -76,7 +76,7 @@ def own_subscript(source: str, array: str) -> str:
 
 
 def has_own_block(kernel: Kernel) -> bool:
-    """Returns True if all launches use one unsigned constant above the kernel as block size, and nothing else uses that."""
+    """Returns True if all launches use one unsigned constant above the kernel as block size that has no other use."""
     text = kernel.unit.text
     names = {text[slice(*site.block_span)].strip() for site in kernel.launches}
     name = names.pop() if len(names) == 1 else ""
@@ -91,7 +91,7 @@ def has_own_block(kernel: Kernel) -> bool:
 
 
 def file_constant(kernel: Kernel, value: str, word: str) -> str | None:
-    """Returns the file-level integer constant with a value above a kernel, whose name contains one of some words.
+    """Returns the name of a file-level integer constant above a kernel with a value, if the name contains one of some words.
 
     `word` is a regular expression of alternatives.
     """

@@ -132,7 +132,7 @@ class KernelText:
         contract: its contract.
         others: additional names of array arguments, for several parts of one array.
         launched: sizes that no parameter holds and that are sides of the grid.
-        finds_sizes: True if further such sizes may be used.
+        finds_sizes: True if further sizes that no parameter holds may be used.
 
     Raises:
         Refused: the kernel's form is not supported.

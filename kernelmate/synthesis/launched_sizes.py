@@ -57,7 +57,7 @@ def _number_of_blocks(whole: str, kernel: KernelText) -> str:
         return blocks_text(whole, kernel.size)
     except Refused as reason:
         size = ", ".join(kernel.launched)
-        raise Refused(f"the kernel does not get the size {size} but by its grid, and {reason}") from reason
+        raise Refused(f"the kernel gets the size {size} only through its grid, and {reason}") from reason
 
 
 def _block_number(sides: int) -> str:

@@ -33,7 +33,7 @@ def place_of(key: Any) -> LoopPlace | None:
 
 
 def linear_of(builder: Builder, index: int) -> tuple[TracedLoop | None, Linear, int] | None:
-    """Returns the loop, the offset and the step of a number that is linear in at most one loop's index; None for others."""
+    """Returns the loop, offset and step of an integer that is linear in at most one loop's index; None for others."""
     node = builder.nodes[index]
     match node.op:
         case "iota" if builder.batches.get(index):

@@ -1,6 +1,6 @@
 """Loops over sizes in references: the body is traced once for all iterations, along an additional axis.
 
-A value that depends on a loop's index is *batched*: its node has an additional leading axis for each such loop, which
+A value that depends on a loop's index is *batched*: its node has an additional leading axis for each loop it depends on, which
 the traced array does not show. Assignments by loop index, sums over all iterations and lists of results turn these into
 ordinary axes again. Loops in which an iteration depends on another one are refused, unless they are recurrences.
 """

@@ -147,7 +147,7 @@ def _is_whole(key: Any) -> bool:
 
 
 def _named_sides(several: Iterable[Array], rank: int) -> list[int]:
-    """Returns the sides of arrays' common shape, which has this many axes."""
+    """Returns the common shape of some arrays, which has `rank` axes."""
     sides = [1] * rank
     for one in several:
         for axis, side in enumerate(one.shape, rank - one.ndim):
@@ -199,7 +199,7 @@ def _positions(flat: Array, sides: Sequence[int]) -> list[Array]:
 
 
 def _numbered_by(key: Array, sides: Sequence[int], groups: Array | None) -> Array:
-    """Returns the numbers for all places, of which each group has one."""
+    """Returns the index array `key` broadcast to `sides` and flattened; `groups` has each element's index into it, if not None."""
     wide = broadcast_to(key, sides)
     wide = reshape(wide, -1) if wide.ndim > 1 else wide
     if groups is None:
@@ -208,7 +208,7 @@ def _numbered_by(key: Array, sides: Sequence[int], groups: Array | None) -> Arra
 
 
 def _rows_at(value: Array, flat: Array, positions: Sequence[Array]) -> Array:
-    """Returns the rows of a value at places, whose positions along the value's first axes are given.
+    """Returns the rows of a value at given positions along its first axes; `flat` numbers the same rows in one index.
 
     An array whose axes are permuted is read where its rows are.
     """

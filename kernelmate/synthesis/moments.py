@@ -31,7 +31,7 @@ class Centred:
 
 
 def centred_of(plan: Plan, contract: Contract, levels: Sequence[Sequence[Key]]) -> Centred | None:
-    """Returns the two sums if a plan's reductions are exactly these; else None."""
+    """Returns the sum and the centred sum of squares if a plan's reductions are exactly these two; else None."""
     if [len(keys) for keys in levels] != [1, 1]:
         return None
     (total,), (squares,) = levels

@@ -1,4 +1,4 @@
-"""Maxima and minima that must be NaN if an element is: those whose results are not NaN anyway, as a softmax is.
+"""Maxima and minima that must return NaN if an element is NaN; not needed where the result is NaN anyway, as in softmax.
 
 CUDA's `fmaxf` drops NaN, and NumPy's `max` keeps it. In `exp(x - x.max()) / exp(x - x.max()).sum()` the sum is NaN if an
 element is, whatever the maximum was, and every result contains the sum.
@@ -51,13 +51,13 @@ _EACH, _EVERY = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class _Dependence:
-    """A node, seen from the elements of which a maximum is taken.
+    """Relation of a node to the elements whose maximum is taken.
 
     Attributes:
         depends: whether it depends on the maximum.
-        nan: `_EACH` if an element is NaN where the one at its place is; `_EVERY` if each element that depends on a maximum
+        nan: `_EACH` if an element is NaN where the element at its position is; `_EVERY` if each element that depends on a maximum
             of values one of which is NaN is NaN itself.
-        axes: for each axis the axis of the elements that it is; None if its elements are at other places.
+        axes: for each axis the axis of the elements that it is; None if its elements are at other positions.
     """
 
     depends: bool = False
@@ -145,7 +145,7 @@ def _value(node: Node, args: list[_Dependence], gone: set[int]) -> _Dependence:
 
 
 def _mapped(node: Node, args: list[_Dependence], depends: bool, elsewhere: _Dependence) -> _Dependence:
-    """Returns the value of an operation on elements at the same places, by NumPy's broadcasting rules."""
+    """Returns the value of an operation on elements at the same positions, by NumPy's broadcasting rules."""
     axes: list[int | None] = [None] * len(node.shape)
     aligned = True
     for one in (one for one in args if one.depends or one.nan):

@@ -44,7 +44,7 @@ def _is(node: Node, number: Datum) -> bool:
 
 
 def _signed(nodes: list[Node], node: Node) -> Node:
-    """Returns a product with -1 as a change of sign, and the sum with what changed its sign as a difference; else the node."""
+    """Returns `-x` for a product of x and -1, `a - x` for a sum of a and `-x`, and other nodes unchanged."""
     if node.op != "map" or not node.dtype.startswith("float") or len(node.args) != 2:
         return node
     first, second = node.args

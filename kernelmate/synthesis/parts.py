@@ -187,7 +187,7 @@ def _name(wanted: str, taken: set[str]) -> str:
 
 
 def slices_first(graph: Graph, contract: Contract) -> Graph | None:
-    """Returns the graph with slices of arrays in place of slices of results; None if it has no such slices.
+    """Returns the graph with slices of results moved to the arrays; None if it slices no result.
 
     Sizes are written as multiples of others where `require` says so, so that a slice is seen as a part of its array.
 
@@ -232,7 +232,7 @@ class _SideTexts:
             self._sides[side] = self._shortest(side)
 
     def _shortest(self, text: str) -> str:
-        """Returns the first known length that always equals an expression; the expression itself without one."""
+        """Returns the first known length that always equals an expression; the expression itself if there is none."""
 
         def equal(size: Size) -> bool:
             return evaluate(one, size) == evaluate(text, size)
@@ -325,7 +325,7 @@ class _Slicer:
         raise Refused(f"it takes parts of a {node.op}")
 
     def _operand(self, node: Node, arg: int, parts: dict[int, Range]) -> int:
-        """Returns the slice of an operand, under NumPy's broadcasting."""
+        """Returns the node of an operand's slice, under NumPy's broadcasting."""
         shape = self._nodes[arg].shape
         more = len(node.shape) - len(shape)
         moved = {axis - more: one for axis, one in parts.items() if axis >= more and shape[axis - more] != "1"}

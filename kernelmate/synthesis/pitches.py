@@ -10,7 +10,7 @@ from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, OTHERWISE, AxisMap,
 
 
 def with_pitches(graph: Graph, outputs: Sequence[str]) -> tuple[Graph, dict[str, str]] | None:
-    """Returns the graph with such rows as whole arrays, and the row pitch in elements by array.
+    """Returns the graph with arrays of the used parts of rows, and the row pitch in elements by array.
 
     The result is None if other parts of arrays remain, or if an array is used both as a whole and by parts.
 

@@ -349,7 +349,7 @@ def _with_named_block(kernel: Kernel, name: str, block: tuple[str, ...]) -> Kern
 
 
 def _initialiser_of(kernel: Kernel, span: tuple[int, int]) -> tuple[int, int]:
-    """Returns the offsets of the initialiser of the variable that a launch has as a side, else the side's own."""
+    """Returns the offsets of a launch side: of the initialiser if the side is a variable, else of its own text."""
     declared = side_declared(kernel.unit.text, kernel.unit.text[slice(*span)].strip(), span[0])
     return span if declared is None else (declared.start, declared.end)
 

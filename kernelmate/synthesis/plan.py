@@ -218,7 +218,7 @@ def reshapes_last(graph: Graph) -> Graph:
 
 
 def walk(plan: Plan, unless: tuple[Key, Key] | None = None) -> Iterator[Key]:
-    """Yields every key of a plan once, operands first; not what is reached only over an edge, an operation and its operand."""
+    """Yields every key of a plan once, operands first; those reached only through the edge `unless` are left out."""
     seen: set[Key] = set()
     stack: list[tuple[Key, bool]] = [(key, False) for key in reversed(plan.outputs)]
     while stack:

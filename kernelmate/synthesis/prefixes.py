@@ -133,7 +133,7 @@ def _scanned(nodes: list[Node], graph: Graph, reduction: Node, prefix: _Prefix) 
 
 
 def _joined_views(nodes: list[Node]) -> dict[int, int]:
-    """Makes each view of a view one view, and returns those that change nothing, with what they view."""
+    """Merges each view of a view into one view; returns the views that change nothing, each with its operand."""
     same: dict[int, int] = {}
     for index, node in enumerate(nodes):
         source = nodes[node.args[0]] if node.op == "view" else node
@@ -146,9 +146,9 @@ def _joined_views(nodes: list[Node]) -> dict[int, int]:
 
 
 def with_differences_for_shifts(graph: Graph) -> Graph:
-    """Returns the graph with sums of all elements before one as the sum up to the element, less it, which `scan` computes as such sums.
+    """Returns the graph with each exclusive prefix sum as the inclusive one less the element, which `scan` recognises.
 
-    They are scans moved by one position, with a zero in the place of the first or the last one.
+    An exclusive prefix sum is a scan moved by one position, with a zero as first (or last) element.
     """
     nodes = list(graph.nodes)
     for index, node in enumerate(graph.nodes):
@@ -186,7 +186,7 @@ def _moved_scan(graph: Graph, node: Node) -> int | None:
 
 
 def _part(nodes: Sequence[Node], index: int) -> tuple[int, list[Linear]]:
-    """Returns what windows have parts of, and the position at which the part begins along each axis."""
+    """Returns the node below a node's straight windows, and the offset of the part along each axis."""
     node = nodes[index]
     offsets = [Linear() for _ in node.shape]
     while node.op == "window" and len(node.args) == 1:

@@ -66,7 +66,7 @@ def loop_steps(graph: Graph) -> LoopSteps:
     """Returns the steps of a graph's only loop that carries values.
 
     Raises:
-        Refused: it has several such loops or none, or combines values of several steps otherwise than by reductions.
+        Refused: several loops or none carry values, or the graph combines values of several steps otherwise than by reductions.
     """
     loops = {(node.data[0], node.data[3:], node.args) for node in graph.nodes if node.op == "recur"}
     if len(loops) != 1:
@@ -238,7 +238,7 @@ class _Rewriting:
         return node.op == "scan" and node.data[0] == "sum" and node.args[0] == value and self._is_over_steps(node)
 
     def _accumulated(self, kind: str, operand: int, axis: int) -> int:
-        """Returns the number of the carried value that combines a value of all steps."""
+        """Returns the number of the carried value that accumulates `operand` over all steps; adds it at the first call."""
         known = (kind, operand)
         if known not in self._sums:
             if kind not in _COMBINED or not self.graph.nodes[operand].dtype.startswith("float"):

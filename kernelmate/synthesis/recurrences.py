@@ -343,7 +343,7 @@ def in_first_turn(loop: TracedLoop, a: Array) -> Array | None:
     """Returns a value for every iteration that equals the loop's start value in the first iteration.
 
     Elements at the first iteration's position become elements at each iteration's position. The result is None if there
-    is no such value.
+    is no value for every iteration.
     """
     builder, node = a.builder, a.builder.nodes[a.node]
     if node.op in ("constant", "scalar", "size", "input", "state"):

@@ -221,7 +221,7 @@ def _returned(contract: Contract, directory: Path, size: Size) -> Any:
 
 
 def _example(contract: Contract) -> str:
-    """Returns the arrays that a function gets, with numbers as sides, as `--inputs` of `port` takes them."""
+    """Returns a function's input arrays with numeric shapes, in the format of the option `--inputs` of `port`."""
     shapes = argument_shapes(contract, contract.sizes[0])
     dtypes = {one.name: one.dtype for one in contract.args if one.direction != "out"}
     return ", ".join(f"{name}={dtypes[name]}{list(shape)}" for name, shape in shapes.items() if name in dtypes)

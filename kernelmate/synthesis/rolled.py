@@ -21,7 +21,7 @@ _KINDS = {"add": "sum", "maximum": "max", "minimum": "min"}
 def rolled(graph: Graph) -> Graph:
     """Returns the graph with long chains of sums, maxima or minima of shifted terms as reductions.
 
-    Reductions along a stack of such copies count as chains.
+    Reductions along a stack of shifted terms count as chains.
     """
     spread = spread_stacks(graph, LEAST)
     found = _rolled(spread)

@@ -173,7 +173,7 @@ class _Cutter:
     def _rows_of(self, root: int) -> Iterator[int]:
         """Yields the per-row operands of a product, which are computed once for several results.
 
-        Elements of the result have all axes of such an operand.
+        A per-row operand has no axis that the result lacks.
         """
         stack = [(self._operand(root), self._operand_axes(root))]
         seen: set[int] = set()

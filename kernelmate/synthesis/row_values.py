@@ -66,7 +66,7 @@ class RowValues(NDArrayOperatorsMixin):
         raise Untraceable("a value for each element of rows between offsets, without an array that has these elements")
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **keywords: Any) -> Any:
-        """Applies an operation to the values of rows or, if an operand has elements, to each element."""
+        """Applies an operation row by row or, if an operand is an array of elements, element by element."""
         elements = [one for one in inputs if isinstance(one, Array) and one.ndim]
         if method != "__call__" or (keywords.keys() - {"where"}):
             raise Untraceable(f"np.{ufunc.__name__}.{method} of values of rows between offsets")
@@ -89,7 +89,7 @@ def _met(values: Sequence[Any], elements: Sequence[Array]) -> list[Any]:
     """Returns the operands, with the values of rows repeated for each element of an array.
 
     Raises:
-        Untraceable: there is no such array.
+        Untraceable: no operand is an array of elements.
     """
     rank = max((one.ndim for one in (*elements, *values) if isinstance(one, Array | RowValues)), default=0)
     wide = next((one for one in elements if one.ndim == rank and text_of(one.shape[0]) != "1"), None)

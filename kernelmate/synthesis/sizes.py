@@ -179,7 +179,7 @@ def _cancelled(left: str, right: str) -> tuple[str, str]:
 
 
 def factors_of(expression: str) -> list[str]:
-    """Returns the factors of a size's expression; it itself if it is not a product."""
+    """Returns the factors of a size's expression, or the expression itself if it is not a product."""
     return _factors(ast.parse(expression, mode="eval").body)
 
 

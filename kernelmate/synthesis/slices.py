@@ -35,7 +35,7 @@ class _Range:
 
 
 class ArraySlice(Array):
-    """A slice that shares its elements with its array: each sees assignments to the other."""
+    """A slice that shares its elements with its array, as in NumPy: an assignment to one changes the other."""
 
     def __init__(self, whole: Array, ranges: Sequence[_Range], axes: Sequence[int | None]) -> None:
         self.builder, self._whole, self._ranges, self._axes = whole.builder, whole, ranges, tuple(axes)

@@ -27,7 +27,7 @@ MOST_SORTED = 25
 
 
 def exchanges(count: int) -> list[tuple[int, int]]:
-    """Returns the pairs of places that Batcher's odd-even merge sort exchanges, in order.
+    """Returns the pairs of positions that Batcher's odd-even merge sort exchanges, in order.
 
     Knuth, The Art of Computer Programming, volume 3, algorithm 5.2.2M.
     """
@@ -62,7 +62,7 @@ def quantile(a: Array, q: Any, axis: Any = None, *, keepdims: Any = False) -> An
 
 
 def percentile(a: Array, q: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
-    """A quantile in per cent."""
+    """Returns the quantile at `q` per cent along an axis, as `np.percentile`."""
     if not isinstance(q, int | float) or not 0 <= q <= 100:
         raise Untraceable("np.percentile of other than a number from 0 to 100")
     return _quantile(a, q / 100, axis, "percentile", keepdims=keepdims)
@@ -91,17 +91,17 @@ def sort(a: Array, axis: Any = -1, **_: Any) -> Array:
 
 
 def partition(a: Array, kth: Any, axis: Any = -1, **_: Any) -> Array:  # noqa: ARG001
-    """As `sort`, which puts the values of any places where `np.partition` would."""
+    """Returns all values in ascending order, which meets the order that `np.partition` promises for any `kth`."""
     return sort(a, axis)
 
 
 def argpartition(a: Array, kth: Any, axis: Any = -1, **_: Any) -> Array:  # noqa: ARG001
-    """As `argsort`, which puts the places of any values where `np.argpartition` may."""
+    """Returns the indices of all values in ascending order, which meets what `np.argpartition` promises for any `kth`."""
     return argsort(a, axis)
 
 
 def argsort(a: Array, axis: Any = -1, **keywords: Any) -> Array:
-    """The places of the values in ascending order; of equal ones the first comes first."""
+    """Returns the indices of the values in ascending order; of equal values, the first comes first."""
     if _is_long(a, axis, MOST_PLACES):
         stable = bool(keywords.get("stable")) or keywords.get("kind") in ("stable", "mergesort")
         return Ordered(a, operator.index(axis) % a.ndim, places=True, stable=stable)
@@ -117,17 +117,17 @@ def argsort(a: Array, axis: Any = -1, **keywords: Any) -> Array:
 
 
 class Ordered(Array):
-    """The values along an axis in ascending order, or their places; only the first or the last few are computed.
+    """The values along an axis in ascending order, or their indices; only the first or the last few are computed.
 
     Args:
         source: the values.
         axis: the axis along which they are ordered.
-        places: True for the places of the values.
+        places: True for the indices of the values.
         stable: True if the first of equal values must come first.
         of_negated: True for the order of the values with the other sign, which are the values then.
         reverse: True for the opposite order.
-        negated: True if what is taken has the other sign.
-        wanted: the dtype of what is taken; None for that of the values, or of places.
+        negated: True if the result has the other sign.
+        wanted: the dtype of the result; None for that of the values, or of indices.
     """
 
     def __init__(
@@ -173,21 +173,21 @@ class Ordered(Array):
 
     @property
     def loops(self) -> tuple[Any, ...]:
-        """As of the values."""
+        """The loops of the values."""
         return self._source.loops
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As of the values."""
+        """The shape of the values."""
         return self._source.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """That of the values or places."""
+        """The dtype of the values or of their indices."""
         return self._wanted
 
     def astype(self, dtype: Any, *_: Any, **__: Any) -> Ordered:
-        """Converts what is taken of it to another dtype."""
+        """Returns the order with results of another dtype."""
         return self._like(wanted=np.dtype(dtype))
 
     def __neg__(self) -> Any:
@@ -219,7 +219,7 @@ class Ordered(Array):
         return Ordered(self._source, self._axis, places=self._places, **given)
 
     def _ranked(self, rank: int) -> Array:
-        """Returns the values, or places, of a rank along the axis, which is dropped."""
+        """Returns the values (or indices) of one rank along the axis; the result lacks this axis."""
         from_end = rank > _LONGER // 2
         number = _LONGER - 1 - rank if from_end else rank
         if number >= MOST_RANKS:
@@ -235,9 +235,9 @@ class Ordered(Array):
 
 
 def _extremes(a: Array, axis: int, count: int, *, largest: bool, numbers: bool) -> list[tuple[Array, Array]]:
-    """Returns the `count` largest or smallest values along an axis and their places, one after the other.
+    """Returns the `count` largest or smallest values along an axis, each with its index, in order.
 
-    Of infinite values that would come last, the place of an earlier one may be returned again.
+    Of infinite values that would come last, the index of an earlier one may be returned again.
 
     Args:
         a: the values.
@@ -264,7 +264,7 @@ def _extremes(a: Array, axis: int, count: int, *, largest: bool, numbers: bool) 
 
 
 def _is_long(a: Array, axis: Any, most: int) -> bool:
-    """True if there are more values along an axis than exchanges sort, or a number that is a size."""
+    """Returns True if an axis is longer than `most`, or its length is a contract size."""
     if axis is None or isinstance(axis, tuple) or a.dtype.kind not in "fiu":
         return False
     side = a.shape[operator.index(axis) % a.ndim]

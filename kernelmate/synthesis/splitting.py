@@ -21,7 +21,7 @@ Block = tuple[int, Sides]
 
 
 def with_split_axes(graph: Graph, contract: Contract) -> Graph | None:
-    """Returns the graph with reshapes that merge axes moved behind element-wise operations; None if there are none."""
+    """Returns the graph with reshapes that merge axes moved after element-wise operations; None if there are none."""
     found = _Splitting(graph, contract)
     return without_reshapes(sorted_graph(found.nodes, graph.outputs)) if found.moved else None
 
@@ -30,8 +30,8 @@ class _Splitting:
     """Builder of the new graph.
 
     Attributes:
-        nodes: old nodes at their places, of which some became reshapes, and new ones behind them.
-        moved: True if a reshape came behind an operation.
+        nodes: old nodes at their indices, of which some became reshapes, then new ones.
+        moved: True if a reshape was moved after an operation.
     """
 
     def __init__(self, graph: Graph, contract: Contract) -> None:

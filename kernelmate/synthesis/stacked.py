@@ -37,7 +37,7 @@ class StackedResult:
 
     Attributes:
         output: the number of the kernel's output.
-        number: its place in the stack.
+        number: its index in the stack.
         shape: the output's shape.
         axis: the stack's axis in it; None for a whole result.
     """
@@ -49,7 +49,7 @@ class StackedResult:
 
 
 def separate_results(graph: Graph) -> tuple[Graph, list[StackedResult]] | None:
-    """Returns the graph with each value of stacked results as a result of its own, and where each belongs.
+    """Returns the graph with each value of stacked results as a separate result, and the position of each in its stack.
 
     The result is None if no result is a stack of at most `MOST_RESULTS` values.
     """
@@ -73,7 +73,7 @@ def separate_results(graph: Graph) -> tuple[Graph, list[StackedResult]] | None:
 
 
 def with_joined_results(graph: Graph) -> Graph:
-    """Returns the graph with each result along a short axis of which the values are assigned or computed one by one as a join of these.
+    """Returns the graph; a result whose values along a short axis are computed one by one becomes a join of these values.
 
     Schedules of windows compute all parts of a join in one thread, which reads what they share once.
     """
@@ -92,7 +92,7 @@ def _is_join(node: Node) -> bool:
 
 
 def joined(nodes: list[Node], parts: Sequence[int], axis: int, shape: tuple[str, ...], dtype: str) -> int:
-    """Returns the node that joins parts, which have length 1 along an axis, to one of a shape; nodes are added."""
+    """Adds nodes that join parts of length 1 along an axis into an array of a shape; returns the last node's number."""
     result = -1
     for number, part in reversed([*enumerate(parts)]):
         maps = [AxisMap("0", ((one, 1),)) for one in range(len(shape))]
@@ -153,7 +153,7 @@ class _Slices:
         return None if found is None else (axis, found)
 
     def join(self, node: Node, axis: int, values: Sequence[int]) -> int:
-        """Returns the node that joins values along an axis to one of a node's shape, as `np.stack` does."""
+        """Adds nodes that join values along an axis into an array of `node`'s shape, as `np.stack`; returns the last one."""
         rank = len(node.shape)
         sides = (*node.shape[:axis], "1", *node.shape[axis + 1 :])
         axes = [None if one == axis else one - (one > axis) for one in range(rank)]
@@ -222,7 +222,7 @@ class _Slices:
         return self._view(chosen, [one for one in range(len(sides)) if one != axis], shape)
 
     def _extreme(self, source: int, number: int) -> int | None:
-        """Returns the node of an array's largest or smallest value if its place chooses the element; else None."""
+        """Returns a new `max` or `min` of `source` if node `number` is its argmax or argmin along an axis; None otherwise."""
         while self.nodes[number].op in ("cast", "view"):
             number = self.nodes[number].args[0]
         place = self.nodes[number]

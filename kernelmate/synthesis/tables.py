@@ -56,7 +56,7 @@ def _is_after(bound: Any, x: Array, side: str) -> Array:
 
 
 def _table(a: Any) -> Array | None:
-    """Returns the argument that a vector is, below casts that keep its values; None otherwise."""
+    """Returns the argument that a vector is (below casts that keep its values); None otherwise."""
     if not isinstance(a, Array) or a.ndim != 1:
         return None
     node = a.builder.nodes[a.node]
@@ -89,7 +89,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 
 
 def _element(a: Any, place: Any) -> Any:
-    """Returns one element of a vector, as one that is selected by index."""
+    """Returns one element of a vector, selected by an index that may be a traced value."""
     return picked(a, a.builder.lift(place), 0) if isinstance(a, Array) else a[place]
 
 

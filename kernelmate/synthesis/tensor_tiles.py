@@ -1,4 +1,4 @@
-"""Tiles of the operands of a product on tensor cores: their place in shared memory, and the copies that fill them."""
+"""Tiles of the operands of a product on tensor cores: their layout in shared memory, and the copies that fill them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _TilePlace:
 
 
 class TensorTiles(ContractionText):
-    """Text of a block's tiles: rows of 16-byte chunks, whose places are exchanged by the row's number."""
+    """Text of a block's tiles: rows of 16-byte chunks, whose positions are permuted by the row's number."""
 
     def __init__(
         self, shape: ContractionShape, factors: Sequence[Factors], kernel: KernelText, tile: TensorTile

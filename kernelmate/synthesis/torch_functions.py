@@ -53,7 +53,7 @@ ACTIVATIONS: Mapping[str, tuple[Callable[[Array], Array], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class KnownFunction:
-    """A part of a graph that is one function of torch.
+    """A part of a graph that one function of torch computes.
 
     Attributes:
         name: the function, without `torch.`.
@@ -148,7 +148,7 @@ def _of_one(x: Array, source: int, result: Array) -> KnownFunction | None:
 def _of_rows(
     x: Array, source: int, vectors: Mapping[int, Array], numbers: Sequence[tuple[int | None, float]], result: Array
 ) -> KnownFunction | None:
-    """Returns the normalisation of an array's rows that a result is, with `vectors` as weight and bias in one of their orders."""
+    """Returns the normalisation of an array's rows that gives a result; `vectors` are weight and bias in either order."""
     for eps, number in numbers:
         for name, value in _normalised(x, number):
             for order in permutations(vectors) if name == "layer_norm" or len(vectors) < 2 else ():

@@ -36,7 +36,7 @@ class MatrixProduct:
 
 
 def product_of(nodes: Sequence[Node], index: int) -> MatrixProduct | None:
-    """Returns the matrix product that a node is; None if it is none."""
+    """Returns a node as a matrix product; None if it is not one."""
     node = nodes[index]
     if node.op != "reduce" or node.data[0] != "sum":
         return None

@@ -96,7 +96,7 @@ def torch_text(graph: Graph, contract: Contract, size: Size) -> TorchText:
 
 
 def product_text(graph: Graph, contract: Contract, size: Size) -> TorchText:
-    """Returns a graph that is one matrix product of two arguments as a call of cuBLAS by torch, at one size.
+    """Returns the torch call for a graph that is one matrix product of two arguments, at one size.
 
     Raises:
         NotCarried: the graph is something else, or its dtypes are not cuBLAS's.
@@ -373,7 +373,7 @@ class _Writer:
     # ---------------------------------------------------------------------------------------- torch's own functions
 
     def _known(self, index: int, node: Node) -> _Value | None:
-        """Returns the call of a function of torch that a part of the graph is; None if it is none."""
+        """Returns a call of a torch function that computes a part of the graph; None if no function does."""
         found = self._function(index)
         if found is None or self._dtype(node) != self._work:
             return None
@@ -411,11 +411,11 @@ class _Writer:
         return self._wide_product("mm" if ranks == {2} else "bmm", operands)
 
     def _factor(self, index: int, *, raw: bool) -> str:
-        """Returns the text of an operand, in the type that is computed in or, if `raw`, as the argument that it is."""
+        """Returns the text of an operand: cast to the type of the computation or, if `raw`, the argument itself."""
         return spelled(str(self._nodes[index].data[0])) if raw else self._cast(self._value(index), self._work).text
 
     def _wide_product(self, name: str, operands: Sequence[str]) -> _Value:
-        """Returns a product of 16-bit arrays that is not rounded to their type, which only CUDA has (torch 2.8)."""
+        """Returns a product of 16-bit arrays with a float32 result, which torch supports only on CUDA (torch 2.8)."""
         wide = ", ".join(f"{one}.to(torch.{self._work})" for one in operands)
         on_gpu = self._call(name, *operands, f"out_dtype=torch.{self._work}")
         return _Value(f'({on_gpu} if {self._device()}.type == "cuda" else torch.{name}({wide}))', self._work)

@@ -353,7 +353,7 @@ class _Number:
         self.dtype = np.dtype(kind)
 
     def __call__(self, value: Any = 0) -> Any:
-        """Converts the value to such a number."""
+        """Converts the value to this type."""
         if isinstance(value, Dim):
             return value if self._kind is int else value.scalar(value.text)
         return cast(value, self.dtype) if isinstance(value, Array) else self._kind(value)

@@ -8,7 +8,7 @@ from kernelmate.synthesis.graph import Graph, Node, sorted_graph
 
 
 def with_columns(graph: Graph) -> Graph:
-    """Returns the graph with such reductions along columns, so that neighbouring threads read neighbouring elements.
+    """Returns the graph with reductions along columns of the array, so that neighbouring threads read neighbours.
 
     The graph stays as it is if a result has as many elements as the array, or if another array is not transposed.
     """

@@ -16,7 +16,7 @@ _INDEX = r"(?<![\w<])(?:int|size_t) "
 def with_wide_indices(kernel: Kernel, definition: str, helpers: str) -> tuple[str, str]:
     """Returns a generated kernel and its helpers, whose indices along the user's 64-bit sizes have the type of these.
 
-    An index of type `int` would not reach the end of what such a size counts, `min` takes arguments of one type, and
+    An index of type `int` would not reach the end of an axis of 2^31 elements, `min` takes arguments of one type, and
     comparisons of `size_t` with a signed size make compilers warn.
     """
     given = [one for one in kernel.signature.parameters if not one.pointer and one.dtype in ("int64", "uint64")]
@@ -34,7 +34,7 @@ def with_wide_indices(kernel: Kernel, definition: str, helpers: str) -> tuple[st
 
 
 def _retyped(text: str, name: str, kind: str) -> str:
-    """Returns a text in which a variable has another type, as has the argument of a function that gets it by no name."""
+    """Returns the text with a variable, and the unnamed `int` parameter that receives it, declared with type `kind`."""
     text = re.sub(rf"{_INDEX}(?={name}(?: =|,|\)))", f"{kind} ", text)
     if re.search(rf"\bbody\([^;]*, {name}\);", text):
         text = re.sub(r"(\[&\]\([^()]*, )int\) \{", rf"\g<1>{kind}) {{", text)

@@ -100,7 +100,7 @@ class Windows(Plan):
         return ()
 
     def _picked(self, key: Key) -> tuple[Key, ...]:
-        """Returns the element that a number selects along an axis, and the number."""
+        """Returns the keys of the element that an index selects along an axis, and of the index."""
         node, index, nodes = self.node(key), key[1], self.graph.nodes
         source, chosen = node.args
         if may_be_negative(self.graph, chosen):
@@ -124,12 +124,12 @@ class Windows(Plan):
         return groups is None or any(len(own) > 1 for own, _ in groups)
 
     def name(self, key: Key) -> str:
-        """Returns the argument behind a leaf."""
+        """Returns the name of the argument that a leaf reads."""
         node = self.node(key)
         return str((node if node.op == "input" else self.graph.nodes[node.args[0]]).data[0])
 
     def access(self, key: Key) -> str:
-        """As `Plan.access`."""
+        """Overrides `Plan.access`."""
         return "flat"
 
     def guards(self, key: Key) -> tuple[str, ...] | None:
@@ -208,7 +208,7 @@ class Windows(Plan):
         return groups if own == len(source) and all(side == "1" for side in after[later:]) else None
 
     def _same(self, sides: Sequence[str], others: Sequence[str]) -> bool:
-        """Returns True if axes have as many elements as others at all sizes."""
+        """Returns True if two groups of axes have the same number of elements at all sizes."""
 
         def counts(several: Sequence[str]) -> list[int]:
             return [math.prod(int(evaluate(one, size)) for one in several) for size in self.sizes]
@@ -216,7 +216,7 @@ class Windows(Plan):
         return counts(sides) == counts(others)
 
     def sides_of(self, output: int, shape: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns the sides over which a result is computed: those of the array, or its own if they group as many elements otherwise."""
+        """Returns the shape over which a result is computed: the array's, or its own if that has the same elements regrouped."""
         own = self.graph.nodes[output].shape
         alike = len(own) == len(shape) and all(map(self._same, ([side] for side in shape), ([side] for side in own)))
         regrouped = own and not alike and self._same(shape, own)
@@ -249,7 +249,7 @@ def _value_of(key: Key) -> str:
 
 
 def valued(text: str) -> Key:
-    """Returns the key behind a position that is a computed value."""
+    """Returns the key of the value in a position of the form `value(node, index, ...)`."""
     call = cast(ast.Call, ast.parse(text, mode="eval").body)
     number, *index = call.args
     return cast(int, cast(ast.Constant, number).value), tuple(ast.unparse(one) for one in index)

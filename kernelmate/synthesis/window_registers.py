@@ -71,7 +71,7 @@ class RowsText(WindowText):
         self._taps: dict[_Group, str] = {}
 
     def values(self, lines: list[str], rows: int = 4) -> list[str]:
-        """As `WindowText.values`.
+        """Overrides `WindowText.values`.
 
         Raises:
             Refused: the rows share no elements.

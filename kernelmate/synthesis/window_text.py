@@ -59,7 +59,7 @@ class WindowText(WindowElements):
         return self._read[1]
 
     def varies(self, key: Key) -> bool:
-        """Returns False: nothing is hoisted, because guarded values must stay behind their guards."""
+        """Returns False: nothing is hoisted, because guarded values must stay inside their guards."""
         return True
 
     def values(self, lines: list[str]) -> list[str]:
@@ -343,7 +343,7 @@ class WindowText(WindowElements):
                 self.named(key, lines, self.hints.get(key) or f"{self.plan.name(key)}_i")
 
     def _alongside(self, key: Key, variables: Sequence[str]) -> list[tuple[Key, list[Key]]]:
-        """Returns independent reductions at the same place over as many elements, with their operands in terms of `variables`."""
+        """Returns independent reductions at the same index over the same lengths, with their operands in terms of `variables`."""
         found: list[tuple[Key, list[Key]]] = []
         inner = {one for one in walked(self.plan) if self.plan.node(one).op == "reduce"}
         inner -= {operand for one in inner for operand in self.plan.operands(one) if self.plan.node(operand).op == "reduce"}  # fmt: skip
@@ -405,7 +405,7 @@ class WindowText(WindowElements):
         return super()._mapped(node, name, args, kinds)
 
     def _counter(self, length: str, place: int, count: int) -> str:
-        """Returns the name of the kernel's own loop variable over such a length, or a generic name."""
+        """Returns the name of the kernel's own loop variable over `length`, or a generic name."""
         loops = rf"for \((?:int|size_t|unsigned) (\w+) = 0; \1 < {re.escape(length)}\b"
         mine = dict.fromkeys(re.findall(loops, self._kernel.kernel.source))
         plain = ("dy", "dx")[place] if count == 2 else "k"

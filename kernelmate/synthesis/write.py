@@ -143,7 +143,7 @@ RANKS_ASSUME = " A row with fewer finite values than are taken in order may give
 
 
 def _takes_ranks(graph: Graph) -> bool:
-    """Returns True if places of extremes are found among values without those at earlier places."""
+    """Returns True if an argmax or argmin excludes elements that earlier ones found."""
     nodes = graph.nodes
     places = {index for index, node in enumerate(nodes) if node.op == "reduce" and str(node.data[0]).startswith("arg")}
     for index in places:
@@ -438,7 +438,7 @@ def _either(
     """Yields the kernels of the first writer that gives any.
 
     Raises:
-        Refused: none does; as the last one said, or one that only lacks a size.
+        Refused: none does; the reason is the last one's, or that of a writer that only lacks a size.
     """
     reasons: list[Refused] = []
     for way in ways:

@@ -302,7 +302,7 @@ def _receive(
 ) -> None:
     """Passes tasks on until the session is gone, then ends the process at once.
 
-    Announced launches beside a GPU are started during the current task, so that they do not wait behind others.
+    Announced launches beside a GPU are started during the current task, so that they do not wait for others.
     """
     try:
         while isinstance(

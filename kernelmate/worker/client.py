@@ -71,7 +71,7 @@ class WorkerSetup:
 
 
 class Worker:
-    """A worker in a child process, local or behind a launcher, replaced whenever a task has ended it.
+    """A worker in a child process, local or started by a launcher such as ssh, replaced whenever a task has ended it.
 
     The process leads a session of its own, so that Ctrl-C reaches only this one, which then kills it with everything
     that it started. One task at a time: a second thread waits for its turn.

@@ -3,7 +3,7 @@
 The worker exists because a candidate kernel may loop for ever, crash, corrupt its GPU context or exhaust memory, and
 because a reference is untested Python code. Neither may damage a notebook's arrays or an editor, so both run in a child
 process that the session can kill and replace at any time. No memory is shared and all communication uses the child's
-standard streams, so the child may also run behind `ssh host`.
+standard streams, so the child may also be started by `ssh host`.
 
 The isolation covers:
 

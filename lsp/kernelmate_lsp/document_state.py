@@ -127,7 +127,7 @@ class DocumentState:
     listed: dict[str, tuple[Kernel, asyncio.Future[tuple[Listing, ...]]]] = field(default_factory=dict)
 
     def without_versions(self) -> DocumentState:
-        """Returns the state for a document that is opened again, whose versions count anew."""
+        """Returns the state for a document that is opened again; its version numbers start over."""
         return replace(self, reading=None, checked={}, checked_version=-1, offers={}, listed={})
 
     def learn(self, spot_id: str, own: Benched | None, others: Iterable[Benched] = ()) -> None:

@@ -182,7 +182,7 @@ class KernelmateServer(LanguageServer):
     # --------------------------------------------------------------------------------------------- documents
 
     def open(self, uri: str, language: str | None) -> DocumentState:
-        """Creates the state of a document; one that was closed has its verdicts again."""
+        """Creates the state of a document; one that is opened again gets its earlier verdicts."""
         known = self.known.get(uri) or self._closed.pop(uri, None)
         if known is None or known.language != language:
             known = DocumentState(uri, language)

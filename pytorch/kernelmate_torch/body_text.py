@@ -46,13 +46,13 @@ class BodyWriter:
 
     @property
     def device(self) -> str:
-        """Returns the text of the device of the inputs, which stands in place of that of the example inputs; empty without one."""
+        """Returns the text of the device of the inputs, which replaces that of the example inputs; empty without one."""
         tensors = [one for one in self.program.nodes if one.tensor is not None]
         first = next((one for kind in ("input", "parameter", "buffer") for one in tensors if one.kind == kind), None)
         return "" if first is None else f"{self.value(first.name)}.device"
 
     def kept(self, *needed: str) -> list[PortedPart]:
-        """Returns the parts that compute some values, and those that draw random numbers."""
+        """Returns the parts that compute some values or draw random numbers."""
         wanted, kept = set(needed), []
         for part in reversed(self.parts):
             if wanted.intersection(part.outputs) or (part.function is None and _is_random(part.nodes[0])):
@@ -155,7 +155,7 @@ class BodyWriter:
                 self.names[node.name] = self._free(node.name)
 
     def _free(self, wanted: str) -> str:
-        """Returns a name for a value, with underscores behind it where it is taken."""
+        """Returns a name for a value, followed by underscores if it is taken."""
         taken = {*_OWN, *self.names.values(), *self.program.arguments}
         while keyword.iskeyword(wanted) or wanted in taken or wanted.endswith("_kernel"):
             wanted += "_"

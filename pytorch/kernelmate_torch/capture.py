@@ -127,7 +127,7 @@ def _depends_on_values(error: Exception) -> bool:
 
 
 def _known_operations(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """Returns the program with operations that have no translation replaced by those that they are made of."""
+    """Returns the program with each untranslatable operation decomposed into the operations that torch defines it by."""
     defaults = torch.export.default_decompositions()
     graphs = [one.graph for one in exported.graph_module.modules() if isinstance(one, torch.fx.GraphModule)]
     used = {node.target for graph in graphs for node in graph.nodes if node.op == "call_function"}
@@ -181,7 +181,7 @@ def _apart(module: torch.fx.GraphModule) -> None:
 
 
 def _name_eps(module: torch.fx.GraphModule) -> None:
-    """Writes the eps of root mean squares as a number where it follows from the dtype, which is another one in float64."""
+    """Writes the eps of `rms_norm` as a number if it defaults to the dtype's, which would change in float64."""
     for node in module.graph.nodes:
         if str(node.target) == "aten.rms_norm.default" and (len(node.args) < 4 or node.args[3] is None):
             computed = torch.float64 if node.args[0].meta["val"].dtype == torch.float64 else torch.float32
@@ -337,7 +337,7 @@ def _nodes(
 def is_left_out(node: torch.fx.Node) -> bool:
     """Returns True for what the description leaves out.
 
-    These are sizes, which stand in the text as expressions, checks of what is exported, and tuples whose elements are
+    These are sizes, which the text has as expressions, checks of what is exported, and tuples whose elements are
     operations of their own.
     """
     value = node.meta.get("val")
@@ -369,7 +369,7 @@ def tensor_spec(value: Any, symbols: dict[str, int]) -> TensorSpec | None:
 
 
 def _dim(dim: Any, symbols: dict[str, int]) -> int | str:
-    """Returns a dimension: a number also where torch found that a free one can only have this one."""
+    """Returns a dimension: a number also if torch found that a free symbol can only have one value."""
     if isinstance(dim, int) or dim.node.expr.is_number:
         return int(dim)
     return _expression(dim, symbols)
@@ -411,7 +411,7 @@ def argument_record(value: Any, symbols: dict[str, int]) -> Any:
 
 
 def _number_record(node: Any, symbols: dict[str, int]) -> Any:
-    """Returns a floating number that is computed from sizes, as their quotient is, and adds their symbols."""
+    """Returns the record of a floating-point number computed from sizes, such as a quotient, and adds their symbols."""
     if node.expr.is_number:
         return float(node.expr)
     for symbol in node.expr.free_symbols:

@@ -29,7 +29,7 @@ indices that are out of range or sums that cancel, `MARGIN` would allow results 
 def drawn_inputs(
     program: ModelProgram, inputs: Sequence[Any], size: dict[str, int], distribution: str, seed: int
 ) -> tuple[Any, ...]:
-    """Returns inputs of the module at a size: tensors of the example's dtypes, other values as they are."""
+    """Returns inputs of the module at a size: random tensors of the example's dtypes, and its other values unchanged."""
     generator = torch.Generator().manual_seed(seed)
     specs = {one.target: one.tensor for one in program.nodes if one.kind == "input"}
     made = []
@@ -132,7 +132,7 @@ def _real(value: torch.Tensor) -> torch.Tensor:
 
 
 def is_unsteady(exact: torch.Tensor, eager: torch.Tensor) -> bool:
-    """Returns True if eager's own deviation from float64 is too large for a comparison with it to show anything."""
+    """Returns True if eager's own deviation from float64 is too large for a meaningful comparison with it."""
     if exact.is_complex():
         exact, eager = _real(exact), _real(eager)
     if not exact.is_floating_point():

@@ -1,4 +1,4 @@
-"""Compiles a kernel's file as its operator runs it; without PyTorch, so that a command can do it ahead."""
+"""Compiles a kernel's file with the options of its operator; needs no PyTorch, so that a command can do it ahead."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ UNTILED = ("staged-", "windows", "row-windows")
 
 
 def has_no_statement(node: GraphNode) -> bool:
-    """Returns True for sizes, which stand in the text as expressions, and for checks of what is exported."""
+    """Returns True for sizes, which the text has as expressions, and for checks of what is exported."""
     name = node.target.removeprefix("aten.")
     return (node.target.startswith("python.") and node.target != "python.getitem") or name.startswith(
         ("sym_", "_assert")
@@ -57,9 +57,9 @@ def ends(program: ModelProgram, nodes: Sequence[GraphNode]) -> Iterator[int]:
 
 
 def together(program: ModelProgram, nodes: Sequence[GraphNode]) -> int:
-    """Returns the number of nodes before the first one from which on none has to do with those before it.
+    """Returns the number of nodes connected to the first one if these come first, else the number of all nodes.
 
-    Nodes have to do with each other where they compute or take the same value; parameters and buffers do not count.
+    Nodes are connected if they compute or take the same value; parameters and buffers do not count.
     """
     groups: list[tuple[set[int], set[str]]] = []
     for place, node in enumerate(nodes):
@@ -72,7 +72,7 @@ def together(program: ModelProgram, nodes: Sequence[GraphNode]) -> int:
 
 
 def untiled(nodes: Sequence[GraphNode]) -> tuple[str, ...]:
-    """Returns beginnings of schedules that are left to a library: they compute products without tiles.
+    """Returns prefixes of the names of schedules that a port leaves to a library: matrix products without tiles.
 
     A single convolution keeps `windows`, which suits one of few channels in a group.
     """

@@ -148,7 +148,7 @@ def _joint(captured: Captured, inputs: Sequence[str], outputs: Sequence[str]) ->
 
 
 def _plain_operations(traced: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """Returns the graph with casts as ATen has them, and operations in place as those that return a new tensor.
+    """Returns the graph with casts as ATen operations, and in-place operations replaced by those that return a tensor.
 
     That is the same in a traced graph, in which what follows takes the result.
     """
@@ -188,7 +188,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def _is_divided(target: Any) -> bool:
-    """Returns True for an operation that has no translation as it is, and is made of others."""
+    """Returns True for an operation that is translated only after torch decomposed it into others."""
     if target not in decomposition_table or is_mutable(target) or _name(target).lstrip("_").startswith(UNDIVIDED):
         return False
     return not any(one == str(target) or one.startswith(f"{target}[") for one in OPERATIONS)
@@ -214,7 +214,7 @@ def _nll_loss_backward(
 
 
 class _BackwardBuilder:
-    """Takes the backward graph out of a joint graph: what its gradients need, with the saved values as inputs."""
+    """Extracts the backward graph from a joint graph: the nodes that its gradients need, with the saved values as inputs."""
 
     def __init__(self, traced: torch.fx.GraphModule, loaded: LoadedModule, part: PartToDifferentiate) -> None:
         inputs, outputs = part.inputs, part.outputs
@@ -304,7 +304,7 @@ class _BackwardBuilder:
                 raise Refusal(f"its gradient would compute {_name(named)} again", file=str(self.loaded.path))
 
     def _groups(self) -> list[list[torch.fx.Node]]:
-        """Returns the gradients that are to be computed, those of one shape together, those of most axes first."""
+        """Returns the gradients to compute, grouped by shape; those with the most axes come first."""
         groups: dict[str, list[torch.fx.Node]] = {}
         for node in dict.fromkeys(self.gradients):
             if node is not None and node not in self.leaves:
@@ -360,7 +360,7 @@ class _BackwardBuilder:
 
 
 def _plain(node: torch.fx.Node) -> torch.fx.Node:
-    """Returns the node whose value a node passes on, or that it copies over another one."""
+    """Returns the node whose value a node returns unchanged, or copies over another value."""
     while True:
         cast = node.target is aten._to_copy.default and _described(node) == _described(node.args[0])
         if node.target in _SAME or cast:
@@ -372,7 +372,7 @@ def _plain(node: torch.fx.Node) -> torch.fx.Node:
 
 
 def _simpler(node: torch.fx.Node) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Returns an operation with its arguments, as one would write it.
+    """Returns an operation and its arguments in simplified form.
 
     A choice between a tensor and a number has the number itself, and a sum whose summed axes are then dropped drops them.
     """
@@ -395,7 +395,7 @@ def _described(node: Any) -> tuple[str, torch.dtype]:
 
 
 def _unchanged(node: torch.fx.Node, args: Sequence[Any]) -> torch.fx.Node | None:
-    """Returns the argument that an operation gives back as it is: one transposed twice, or of the same shape already."""
+    """Returns the argument that an operation leaves unchanged: transposed twice, or reshaped to its own shape; else None."""
     if node.target is aten.t.default and args[0].target is aten.t.default:
         twice: torch.fx.Node = args[0].args[0]
         return twice

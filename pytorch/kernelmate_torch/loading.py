@@ -71,7 +71,7 @@ def made_smaller(
 
 
 def numbers_of_fixed_sizes(loaded: LoadedModule, program: ModelProgram) -> frozenset[str]:
-    """Returns the numbers that were made smaller although the program holds for one value of a size that follows from them.
+    """Returns the numbers that were made smaller and determine a size for which the program allows a single value.
 
     A kernel for such a size would not take the file's own inputs.
     """
@@ -98,7 +98,7 @@ def _several(value: int | tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _scaled(value: int | tuple[int, ...], before: int, after: int) -> int | tuple[int, ...]:
-    """Returns a number, or a tuple of numbers, with another one in place of one of them."""
+    """Returns a number, or a tuple of numbers, with one number replaced."""
     if isinstance(value, tuple):
         return tuple(after if one == before else one for one in value)
     return after

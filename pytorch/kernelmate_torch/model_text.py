@@ -57,7 +57,7 @@ def gradient_lines(function: PartFunction, gradient: PartGradient) -> Iterator[s
 
 
 def _lines(statement: str) -> Iterator[str]:
-    """Yields a statement of a function, a call that is too long in several lines."""
+    """Yields the lines of a statement; a call that is too long is split over several."""
     start, bracket, arguments = statement.partition("(")
     if not bracket or not statement.endswith(")"):
         yield statement

@@ -34,7 +34,7 @@ class Parameters:
 
 
 def parameters_of(function: Callable[..., Any], count: int) -> Parameters:
-    """Returns the parameters of a function, or of a module's `forward`, that is called with so many positional arguments.
+    """Returns the parameters of a function, or of a module's `forward`, for a call with `count` positional arguments.
 
     A parameter that is not given is kept if its default is a number, a text, True, False or None.
     """
@@ -82,7 +82,7 @@ def mapped(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def with_leaves(value: Any, new: Sequence[Any]) -> Any:
-    """Returns nested inputs with other values in the same places."""
+    """Returns nested inputs with the leaves replaced by other values, in order."""
     return tree.tree_unflatten(list(new), tree.tree_structure(value))
 
 

@@ -190,7 +190,7 @@ def _cross_entropy(
 def _picked(
     text: str, x: NumpyValue, target: NumpyValue, weight: Any, reduction: int, ignored: int, smoothing: float = 0.0
 ) -> str:
-    """Returns the negative of each row's value at its class, less a part for the row's mean; 0 for the class that is ignored."""
+    """Returns the negated value of each row at its class, with label smoothing; 0 for the ignored class."""
     if weight is not None or x.rank != 2 or reduction != 0:
         raise Untranslated("a loss with weights of classes, or of more axes")
     place = f"np.where({target} == {ignored}, 0, {target})[:, None]"

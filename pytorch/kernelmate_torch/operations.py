@@ -109,7 +109,7 @@ def _reduction(kind: str) -> Translation:
 
 
 def _whole(out: TensorSpec, x: NumpyValue) -> str:
-    """Returns a value of which booleans are whole numbers, as torch adds them up."""
+    """Returns a value with booleans converted to integers, as torch sums them."""
     return f"{x}.astype(np.int64)" if x.spec.dtype == "bool" and out.dtype != "bool" else x
 
 

@@ -107,7 +107,7 @@ def _drawn(
 
 
 def _of_scalars(function: Callable[..., Any], scalars: Sequence[bool]) -> Callable[..., Any]:
-    """Returns a function that takes values without axes as arrays of one element, as kernels do."""
+    """Returns the function wrapped to take zero-dimensional values as arrays of one element, as kernels do."""
     if not any(scalars):
         return function
     return lambda *tensors: function(

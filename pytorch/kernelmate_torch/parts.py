@@ -109,7 +109,7 @@ def part_function(
 
 
 def interface(program: ModelProgram, nodes: Sequence[GraphNode]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the values that some nodes take, in order of their first use, and those of their own that are used later."""
+    """Returns the inputs of some nodes in order of first use, and their outputs: values that later nodes use."""
     inside = {one.name for one in nodes}
     later = {*(one for one in program.outputs if one), *program.written.values()}
     later |= {name for node in program.nodes if node.name not in inside for name in node.uses}
@@ -118,7 +118,7 @@ def interface(program: ModelProgram, nodes: Sequence[GraphNode]) -> tuple[tuple[
 
 
 def structure(program: ModelProgram, nodes: Sequence[GraphNode]) -> str:
-    """Returns a text that is the same for nodes which compute the same of other values, as the layers of a network do."""
+    """Returns a text that is equal for parts of the same structure, such as equal layers of a network."""
     inputs, outputs = interface(program, nodes)
     places = {name: place for place, name in enumerate((*inputs, *(one.name for one in nodes)))}
 

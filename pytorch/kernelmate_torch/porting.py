@@ -221,7 +221,7 @@ class Porter:
         return structs.replace(self.program, outputs=(node.name,))
 
     def _run(self, nodes: Sequence[GraphNode]) -> Iterator[PortedPart]:
-        """Yields parts of nodes that all have translations: each time the longest one that can be written."""
+        """Yields parts of nodes that all have translations; each is the longest one that can be written."""
         start = 0
         while start < len(nodes):
             views = next(
@@ -238,7 +238,7 @@ class Porter:
                 start += len(part.nodes)
 
     def _longest(self, nodes: Sequence[GraphNode]) -> PortedPart:
-        """Returns the longest part that begins with the first node, or this node, left eager."""
+        """Returns the longest part that begins with the first node; if none can be written, that node alone, left eager."""
         why = "no kernel computes it"
         nodes = nodes[: before_product(nodes) if self.request.backward else together(self.program, nodes)]
         for end in ends(self.program, nodes):

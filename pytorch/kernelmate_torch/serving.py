@@ -288,6 +288,6 @@ def _compared(
 
 
 def _array(value: torch.Tensor) -> Any:
-    """Returns a value as a kernel takes it: one without axes as an array of one element."""
+    """Returns a value as a kernel argument: a zero-dimensional one becomes an array of one element."""
     array = value.detach().numpy()
     return array.reshape(1) if array.ndim == 0 else array

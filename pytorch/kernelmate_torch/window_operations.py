@@ -34,7 +34,7 @@ def _padded(x: NumpyValue, padding: Sequence[int], rank: int, value: str = "") -
 def _need(
     sizes: SizeTexts, x: NumpyValue, kernel: Sequence[Any], padding: Sequence[int], dilation: Sequence[int]
 ) -> None:
-    """Notes that the padded array has to have at least one window."""
+    """Records the condition that at least one window fits into the padded array."""
     for dim, k, pad, step in zip(x.spec.shape[-len(kernel) :], kernel, padding, dilation, strict=True):
         sizes.at_least(dim, (int(k) - 1) * step + 1 - 2 * pad)
 
@@ -177,7 +177,7 @@ def _times(before: Any, after: Any) -> int | None:
 
 
 def _number(dim: Any, shift: int) -> float:
-    """Returns a dimension, of an expression its value for some numbers; 0 where it has none."""
+    """Returns a dimension as a number: the value of an expression at given sizes, or 0 if it has none."""
     if isinstance(dim, int):
         return dim
     symbols = {name: 101 * (shift + 1) + int("0" + "".join(filter(str.isdigit, name))) for name in SYMBOL.findall(dim)}

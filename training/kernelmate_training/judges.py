@@ -87,7 +87,7 @@ class Judges:
         self._pool.clear()
 
     def grades(self, cases: Sequence[Case], seconds: float | None = None, told: Callable[[int, int], None] = lambda done, total: None) -> dict[int, tuple[Grade, ...]]:  # fmt: skip
-        """As `judge_all`; processes that are busy some seconds after the time limit are replaced, without an answer."""
+        """Returns grades as `judge_all` does; a process that is still busy some seconds after the time limit is replaced."""
         begun = time.monotonic()
         waiting, found = list(reversed(cases)), dict[int, tuple[Grade, ...]]()
         while waiting or any(worker.case for worker in self._pool):

@@ -329,7 +329,7 @@ USAGE: dict[str, tuple[str, str]] = {
     "optimize": ('optimize NAME "PROMPT"', "Searches for a version that meets the prompt; a question is answered instead."),
     "fix": ("fix [NAME]", "Searches for a right version of a kernel that is not good; without NAME, of the last one."),
     "accept": ("accept NAME [NUMBER]", "Puts a candidate of the last search in use and writes it into its cell; without NUMBER, the best."),
-    "undo": ("undo NAME", "Puts the version before in use again, and back into its cell."),
+    "undo": ("undo NAME", "Returns to the previous version, also in its cell."),
     "revert": ("revert NAME", "The same as undo."),
     "compare": ("compare A B, or compare NAME:1 NAME:2", "Judges two kernels, or two versions of one, side by side; NAME:0 is the cell's own."),
     "explain": ("explain NAME", "Shows what limits a kernel, by line, and what would help."),

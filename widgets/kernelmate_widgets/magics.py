@@ -145,7 +145,7 @@ class KernelmateMagics(Magics):
     @line_magic("kernelmate")
     @told
     def command(self, line: str) -> Any:
-        """Do something with kernels that %%kernelmate has bound.
+        """Run a command on kernels that %%kernelmate has bound.
 
         %kernelmate write softmax_rows(x)
         %kernelmate judge raw_scale x y n --grid 64 --block 256 --reference f

@@ -121,7 +121,7 @@ def bands_of(spans: Iterable[ArenaSpan], size: int) -> tuple[tuple[int, int], ..
 
 
 def place(arguments: Sequence[ArrayArgument], seed: int) -> tuple[dict[str, ArenaSpan], int]:
-    """Returns the place of each array by name, and the total bytes."""
+    """Returns the offset of each array by name, in bytes, and the total bytes."""
     order, draw = list(arguments), random.Random(seed)  # noqa: S311 -- places, no secrets
     if seed:
         draw.shuffle(order)
@@ -135,7 +135,7 @@ def place(arguments: Sequence[ArrayArgument], seed: int) -> tuple[dict[str, Aren
 
 
 def written_around(spans: Mapping[str, ArenaSpan], places: np.ndarray[Any, Any]) -> tuple[Finding, ...]:
-    """Returns a finding for each array with written bytes next to it; `places` are offsets in the arena, ascending."""
+    """Returns a finding for each array with written bytes next to it; `places` are offsets of written bytes, ascending."""
     findings: dict[str, Finding] = {}
     for place in places[:4096].tolist():
         span = min(spans.values(), key=lambda s: max(s.start - place, place - s.end + 1))

@@ -267,7 +267,7 @@ class CudaModule:
         self._elsewhere: dict[int, CodeCopy] = {}
 
     def foresee(self, runs: Iterable[Run]) -> None:
-        """As `Foresees.foresee`."""
+        """Implements `Foresees.foresee`."""
         if self._companion is not None:
             self._companion.foresee(runs)
 
@@ -385,7 +385,7 @@ class CudaModule:
         return found
 
     def ready_elsewhere(self, shape: LaunchShape, place: int) -> CodeCopy:
-        """Returns the kernel for a launch from a copy of the code at another place in the GPU's memory.
+        """Returns the kernel for a launch from a copy of the code at another address in the GPU's memory.
 
         Each value of `place` has a copy of its own.
         """

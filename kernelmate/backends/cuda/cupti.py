@@ -203,7 +203,7 @@ def strip(records: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def join(parts: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    """Records of several buffers as one array."""
+    """Returns the records of several buffers as one array."""
     return np.concatenate(parts) if parts else np.empty(0, record_dtype(READ_BYTES))
 
 

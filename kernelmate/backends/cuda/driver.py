@@ -19,7 +19,7 @@ _MPS_ENABLED = 133
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU that CUDA sees, by its number there.
+    """A GPU, identified by CUDA's device number.
 
     Attributes:
         uuid: as NVML and nvidia-smi write it, the same in every process. It comes from the driver, since CuPy cuts

@@ -122,7 +122,7 @@ class EmulatedChecks:
         return self._compiled
 
     def run(self, run: Run) -> RunResult:
-        """As `Module.run`, in this process's emulator."""
+        """Implements `Module.run`, in this process's emulator."""
         return self._emulated.run(run)
 
     def foresee(self, runs: Iterable[Run]) -> None:
@@ -162,7 +162,7 @@ class EmulatedChecks:
         return emulators.submit(self._compiled, self._target, run)
 
     def _is_long(self, emulators: EmulatorPool) -> bool:
-        """True if checks and counters of a launch are taken apart, since code that does both would be compiled only for it."""
+        """Returns True if checks and counters of a launch run separately: code that does both would be compiled only for it."""
         return len(emulators.pids) >= LEAST_PROCESSES and self._compiled.ptx.count(";\n") >= LONG_CODE
 
     def _compile_ahead(self, emulators: EmulatorPool, coming: Sequence[Run]) -> None:
@@ -242,7 +242,7 @@ def _bytes(run: Run) -> int:
 
 
 def _wanted(run: Run, made: Counter[Hashable]) -> Run | None:
-    """Returns the launch as the emulator is to make it, None for no emulation; counts it among its kind."""
+    """Returns the launch to emulate, or None if it is not emulated; counts the launch."""
     checked = run.check and small(run.shape, _bytes(run))
     if not run.count and not checked:
         return None

@@ -66,7 +66,7 @@ class Exchange:
         self._pinned = 0
 
     def view(self, place: ArrayPlace) -> np.ndarray[Any, Any]:
-        """Returns the array at a place; writing to it writes to the exchange."""
+        """Returns the array at a location; writing to it writes to the exchange."""
         stretch: np.ndarray[Any, Any] = self._bytes[place.offset : place.offset + place.nbytes]
         return stretch.view(place.dtype).reshape(place.shape)
 
@@ -91,7 +91,7 @@ class Exchange:
             self._pinned = self._bytes.size  # not tried again
 
     def resolved(self, run: Run, *, whole: bool = False) -> Run:
-        """Returns a launch with arrays in place of the references that were sent; `whole` ones get materialised."""
+        """Returns a launch with the arrays that its references name; `whole` makes contiguous arrays of repeated bytes."""
         arguments = (
             replace(item, data=self._array(item.data, whole=whole)) if isinstance(item, ArrayArgument) else item
             for item in run.arguments
@@ -156,7 +156,7 @@ def layout_of(run: Run, copies: int = 1) -> LaunchLayout:
 
 
 def sent(run: Run, layout: LaunchLayout) -> Run:
-    """Returns a launch with places in shared memory instead of arrays."""
+    """Returns a launch whose arrays are replaced by their locations in shared memory."""
 
     def stand_in(item: ArrayArgument) -> Any:
         byte = fill_byte(item.data)

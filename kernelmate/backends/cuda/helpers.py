@@ -153,7 +153,7 @@ class HelperKernels:
     """The helper kernels on one GPU as driver handles, valid while `loaded` lives.
 
     Attributes:
-        empties: copies of the empty kernel at different places.
+        empties: copies of the empty kernel at different addresses.
     """
 
     empties: tuple[int, ...]

@@ -48,7 +48,7 @@ class LoadRequest:
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """Requests one launch; large arrays are places in the exchange. The reply is a `LaunchReply`."""
+    """Requests one launch; large arrays are given by their locations in the exchange. The reply is a `LaunchReply`."""
 
     module: int
     run: Run
@@ -265,7 +265,7 @@ class IsolatedCuda:
         return self.own
 
     def load(self, compiled: Compiled, target: Target) -> IsolatedModule:
-        """As `Backend.load`."""
+        """Implements `Backend.load`."""
         number = self.runner.ask(LoadRequest(compiled, target))
         companion = self.foreseen
         if companion is None or companion.compiled != compiled:
@@ -327,7 +327,7 @@ class IsolatedCuda:
     def _loaded_beside(
         self, baseline: MeasuredBaseline | None
     ) -> tuple[tuple[int, LaunchShape] | None, PipelineLaunch | None, list[int]]:
-        """Loads a baseline in the runner: its number and launch, its run if it is a pipeline, and what is to be dropped."""
+        """Loads a baseline in the runner; returns its number and launch, its run if it is a pipeline, and modules to drop."""
         if baseline is None:
             return None, None, []
         loaded: list[int] = []
@@ -398,7 +398,7 @@ class IsolatedCuda:
 
     @contextmanager
     def computing(self) -> Iterator[Any]:
-        """As `Computes.computing`: in this process's own context."""
+        """Implements `Computes.computing`: in this process's own context."""
         import cupy
 
         with self.own.turns.shared(), self.own.device:
@@ -427,15 +427,15 @@ class EmulationAhead:
 
     @property
     def trusted(self) -> CudaBackend:
-        """As `IsolatedCuda.trusted`."""
+        """The backend for references and baselines, in this process's own context."""
         return self._gpu.own
 
     def computing(self) -> AbstractContextManager[Any]:
-        """As `IsolatedCuda.computing`."""
+        """Implements `Computes.computing`, in this process's own context."""
         return self._gpu.computing()
 
     def load(self, compiled: Compiled, target: Target) -> EmulatedChecks:
-        """As `Backend.load`."""
+        """Implements `Backend.load`."""
         self.companion = self._gpu.own.companion(compiled, target)
         if self.companion is None:
             message = "the emulator does not run this code"
@@ -468,12 +468,12 @@ class IsolatedModule:
         weakref.finalize(self, backend.runner.drop, number)
 
     def foresee(self, runs: Iterable[Run]) -> None:
-        """As `Foresees.foresee`."""
+        """Implements `Foresees.foresee`."""
         if self._companion is not None:
             self._companion.foresee(runs)
 
     def run(self, run: Run) -> RunResult:
-        """As `CudaModule.run`; a large launch waits for no emulator."""
+        """Runs a launch as `CudaModule.run` does, but a large launch does not wait for the emulator."""
         if is_large(run):
             return self._large(run)
         seen = None if self._companion is None else self._companion.seen(run)

@@ -55,7 +55,7 @@ def plain(argument: ScalarArgument, places: Mapping[str, int]) -> Any:
 
 
 def object_name(argument: str) -> str:
-    """Returns the name of a texture or surface object, which is not that of the array it shows."""
+    """Returns the name of a texture or surface object, which differs from the name of its array."""
     return f"{argument} (object)"
 
 

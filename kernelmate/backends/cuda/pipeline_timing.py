@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class ReplayedVersion(Protocol):
-    """A version of a timing device that launches several kernels, or other than by one plain launch."""
+    """A version of a timing device that is not a single plain launch, such as several kernels."""
 
     @property
     def traps(self) -> bool:
@@ -48,7 +48,7 @@ class ReplayedVersion(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CudaPipeline:
-    """The loaded kernels of a pipeline, and its run; stands among the versions of a timing device.
+    """The loaded kernels of a pipeline, and its run; a timing device takes it as a version.
 
     Attributes:
         modules: for each stage its kernel, or None for a step of a library.
@@ -73,7 +73,7 @@ class CudaPipeline:
 
         Args:
             arena: has the arrays that the pipeline takes.
-            place: number of the placement, which decides where the kernels' code is.
+            place: number of the placement, which selects the address of the kernels' code.
             stream: the current CuPy stream.
         """
         import cupy
@@ -286,7 +286,7 @@ class ReplayedSteps:
             step(stream)
 
     def __call__(self, stream: int) -> None:
-        """Makes one run on a stream, given by its handle."""
+        """Runs the steps once on a stream, given by its handle."""
         if self._graph is None or stream != self._stream.ptr or self._stream.is_capturing():
             self._submit(stream)
         else:

@@ -106,7 +106,7 @@ class _Elapsed:
 
 @dataclass(slots=True)
 class _LaunchRepeater:
-    """A launch on its arena, with the number of times that it was made."""
+    """A launch on its arena, which counts how often it was made."""
 
     stage: TimingArena
     launch: Launch

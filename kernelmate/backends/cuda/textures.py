@@ -27,7 +27,7 @@ _ON_DEVICE = 3
 
 @dataclass(frozen=True, slots=True)
 class _Storage:
-    """An array with texture or surface objects: their common view of it, and its place in the launch's memory."""
+    """An array with texture or surface objects: their common view of it, and its offset in the launch's memory."""
 
     source: Any
     held: Any

@@ -1,4 +1,4 @@
-"""The device memory of launches that are timed: one for all versions, so that they see the same bytes at the same places."""
+"""The device memory of launches that are timed: one for all versions, so that they see the same bytes at the same addresses."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class TimingArena:
             self._objects.fill(cupy.cuda.ExternalStream(stream))
 
     def scrub(self) -> None:
-        """Overwrites everything, so that later launches find no data of these."""
+        """Overwrites the whole arena, so that later launches find no data of earlier ones."""
         from cupy.cuda import runtime
 
         runtime.memsetAsync(self._memory.ptr, SCRUB, self._size, self._stream.ptr)

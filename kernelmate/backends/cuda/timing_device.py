@@ -131,7 +131,7 @@ class CudaTimingDevice:
         return (*((missing,) if missing else ()), *((f"also on the GPU: {', '.join(others)}",) if others else ()))
 
     def durations(self, order: Sequence[int | None], *, cold: bool = False, placement: int = 0) -> tuple[float, ...]:
-        """As `TimingDevice.durations`."""
+        """Implements `TimingDevice.durations`."""
         found: list[float] = []
         with self._guarded():
             self._untrace()
@@ -164,7 +164,7 @@ class CudaTimingDevice:
             self._made += 1
 
     def period(self, version: int | None, launches: int) -> float:
-        """As `TimingDevice.period`."""
+        """Implements `TimingDevice.period`."""
         key = (version, launches)
         with self._guarded():
             self._untrace()
@@ -179,7 +179,7 @@ class CudaTimingDevice:
             return _microseconds(start, end) / launches
 
     def traced(self, order: Sequence[int]) -> tuple[float, ...]:
-        """As `TimingDevice.traced`."""
+        """Implements `TimingDevice.traced`."""
         if any(isinstance(self._modules[version], ReplayedVersion) for version in order):
             raise Untraced("it has several kernels in each run")
         tracer = cupti.tracer()
@@ -193,7 +193,7 @@ class CudaTimingDevice:
         return tuple(float(one) for one in cupti.durations_of(records, [self._shapes[version] for version in order]))
 
     def condition(self) -> GpuState:
-        """As `TimingDevice.condition`."""
+        """Implements `TimingDevice.condition`."""
         with self._guarded():
             self._untrace()
             self._spin(CLOCK_NS)
@@ -202,17 +202,17 @@ class CudaTimingDevice:
         return GpuState(clock, self._sensors.temperature_c(), self._sensors.throttle_reasons())
 
     def poison(self) -> None:
-        """As `TimingDevice.poison`."""
+        """Implements `TimingDevice.poison`."""
         with self._guarded():
             self._stages[0].poison(self._stream.ptr)
 
     def outputs(self) -> Mapping[str, npt.NDArray[Any]]:
-        """As `TimingDevice.outputs`."""
+        """Implements `TimingDevice.outputs`."""
         with self._guarded():
             return self._stages[0].outputs()
 
     def changed(self, name: str) -> bool:
-        """Returns True if the contents of an array in the first placement are not those that it was filled with."""
+        """Returns True if an array in the first placement no longer has the contents that it was filled with."""
         with self._guarded():
             return self._stages[0].changed(name)
 
@@ -293,7 +293,7 @@ class CudaTimingDevice:
         return spans[: len(order)], spans[len(order) :]
 
     def _enqueue(self, order: Sequence[int | None], placement: int, wait_ns: int, *, cold: bool) -> int:
-        """Submits time stamps and launches behind a wait; returns the host's nanoseconds."""
+        """Submits time stamps and launches after a wait; returns the host's nanoseconds."""
         stream, stage, launches = self._stream.ptr, self._stages[placement], self._launches[placement]
         refill = helper_launch(self._helpers.clock, CLOCK_SHAPE, int(self._ticks.data.ptr), REFILL_NS)
         self._spin(wait_ns)
@@ -312,7 +312,7 @@ class CudaTimingDevice:
         return time.perf_counter_ns() - began
 
     def _once(self, version: int | None, place: int = 0) -> Launch:
-        """Returns a launch in a placement, with its arrays restored before it."""
+        """Returns a function that restores the arrays of placement `place`, then launches a version (None: the empty kernel)."""
 
         def once(stream: int) -> None:
             self._stages[place].restore(stream)

@@ -47,7 +47,7 @@ class ReplayedKernel:
         return self.module.traps
 
     def placed(self, arena: TimingArena, place: int, stream: Any) -> Launch:
-        """As `CudaPipeline.placed`."""
+        """Returns a launcher on an arena's arrays; see `CudaPipeline.placed`."""
         ready = self.module.ready_elsewhere(self.shape, place) if place else self.module.ready(self.shape)
         return ReplayedSteps([arena.launcher(ready, self.shape)], stream, ())
 
@@ -67,7 +67,7 @@ class TorchVersion:
         self._first: _CapturedCall | None = None
 
     def placed(self, arena: TimingArena, place: int, stream: Any) -> Launch:
-        """As `CudaPipeline.placed`."""
+        """Returns a launcher on an arena's arrays; see `CudaPipeline.placed`."""
         given = {
             name: tensor_of(device_view(arena.places[name], shape, bits_of(dtype)), dtype)
             for name, (shape, dtype) in self._arrays.items()

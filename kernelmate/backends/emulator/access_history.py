@@ -28,7 +28,7 @@ class AccessHistory:
         reads, other_reads, read_sites, other_read_sites: the same; None until the first read.
         last_write, last_read: highest stamps among them.
         groups: of asynchronous copies, the group that each was in; None if there were none.
-        every: one page of so many is covered.
+        every: n, if the shadow covers every n-th page; 1 if it covers all.
     """
 
     def __init__(self, size: int, granule: int, most_bytes: int | None = None) -> None:

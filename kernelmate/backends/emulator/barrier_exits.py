@@ -116,7 +116,7 @@ def _reached(edges: Sequence[Iterable[int]], starts: Iterable[int], without: Ite
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """The steps with copies of ends behind them.
+    """The steps, followed by copies of those that end a thread.
 
     Attributes:
         around: for each step that ends a thread, the barriers, by step, that such a thread has bypassed.

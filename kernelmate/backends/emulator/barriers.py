@@ -21,7 +21,7 @@ Resume = Callable[[int, Array], None]
 
 @dataclass(frozen=True, slots=True)
 class BoundBarrier:
-    """A barrier instruction with its operands bound; `detours` are the ends of threads that have gone around it, by step."""
+    """A barrier instruction with its operands bound; `detours` are the steps at which threads end that bypassed it."""
 
     mode: str
     number: Value

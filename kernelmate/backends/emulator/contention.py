@@ -1,7 +1,7 @@
 """Orders in which the threads of a launch execute its atomics, beyond the order of blocks and warps.
 
 A warp's consecutive atomics execute in program order, but atomics of other warps may come between them. All lanes that
-stand at an atomic execute it together, so that this does not happen by itself. A schedule seed therefore chooses for each
+wait at an atomic execute it together, so that this does not happen by itself. A schedule seed therefore chooses for each
 atomic the order of its lanes, and odd seeds delay some warps in front of an atomic until all others have gone as far as
 they can. Both choices depend on seed, atomic, and lane only, so that every path through the emulator makes the same ones.
 """

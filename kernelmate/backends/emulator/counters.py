@@ -193,7 +193,7 @@ def rows_of(size: int) -> int:
 
 
 def _distinct(places: Array, warp: Array, new_warp: Array) -> int:
-    """Number of different places that each warp touches, over all warps."""
+    """Returns the number of different addresses that each warp touches, summed over all warps."""
     # Along a warp addresses mostly rise: then counting the changes is enough.
     rising = new_warp | (places[1:] >= places[:-1])
     if not rising.all():
@@ -250,7 +250,7 @@ def _accessed(size: int, lanes: Array, offsets: Array) -> tuple[int, int]:
 
 
 def _together(wide: int, lanes: Array, offsets: Array) -> Array:
-    """Returns 1 for lanes whose part of the warp passes the banks with the neighbouring part, else 0."""
+    """Returns 1 for lanes whose part of the warp is served in one wavefront with the neighbouring part, else 0."""
     warps, row = np.unique(lanes >> 5, return_inverse=True)
     wanted = np.full((len(warps), 32), -1, np.int64)
     wanted[row, lanes & 31] = offsets

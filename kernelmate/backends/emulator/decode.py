@@ -57,7 +57,7 @@ _WITH_RESULTS = Load | MatrixLoad | MatrixMultiply | FragmentLoad | WarpgroupMul
 
 @dataclass(frozen=True, slots=True)
 class DecodedStep:
-    """One operation with its guard and its place in the user's text; `writes` names the registers it writes."""
+    """One operation with its guard and its position in the user's text; `writes` names the registers it writes."""
 
     operation: Operation
     guard: Register | None

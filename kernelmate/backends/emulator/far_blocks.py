@@ -178,7 +178,7 @@ class _FarBlocks(Launch):
 
 
 def _left(buffer: Buffer, elements: Array, dtype: np.dtype[np.generic]) -> tuple[Array, Array]:
-    """Returns stored elements and their values, but for those that share their place with others."""
+    """Returns stored elements and their values, except those that share their storage with others."""
     written = np.unique(elements)
     held = written if buffer.period is None else written % (buffer.period // dtype.itemsize)
     _, back, times = np.unique(held, return_inverse=True, return_counts=True)

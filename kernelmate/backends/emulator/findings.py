@@ -116,7 +116,7 @@ def _finding_of(members: list[tuple[Race, int]]) -> Finding:
 
 
 class Findings:
-    """The findings of one launch, in the order in which they came up, races last."""
+    """The findings of one launch, in order of detection, races last."""
 
     def __init__(self, lanes: Lanes) -> None:
         self._lanes = lanes

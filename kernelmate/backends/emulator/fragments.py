@@ -36,7 +36,7 @@ The PTX ISA asks for more where a fragment has more than 16 bytes, which NVIDIA'
 
 
 def fragment_layout(matrix: str, shape: tuple[int, int, int], kind: str) -> Layout:
-    """Returns the places of a fragment's elements, without copies; `matrix` is a, b or c (which stands for d too)."""
+    """Returns the layout of a fragment's elements, without copies; `matrix` is a, b or c (which stands for d too)."""
     rows, columns, inner = shape
     packed = max(1, 4 // SIZES[kind])
     if matrix == "a":

@@ -232,7 +232,7 @@ class Assembler(Protocol):
         """Appends a copy of a function's body."""
 
     def place(self, variable: Variable) -> None:
-        """Assigns a variable a place in local memory."""
+        """Assigns a variable an offset in local memory."""
 
 
 def instruction_of(opcode: str, operands: tuple[Operand, ...], position: Position | None) -> Instruction:

@@ -126,7 +126,7 @@ class Lanes:
         return places if self._random is None else self._random.permutation(places)
 
     def _by_cluster(self, places: Array) -> Array:
-        """Returns the blocks at places of the order in which clusters follow each other, each with its blocks by rank."""
+        """Returns the block numbers at positions of an order in which each cluster's blocks follow each other by rank."""
         rows = places.reshape(-1, self.cluster_blocks)
         if self._random is not None:
             rows = self._random.permuted(self._random.permutation(rows), axis=1)

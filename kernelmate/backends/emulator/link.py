@@ -166,7 +166,7 @@ class _Linker:
             self.call_parameters.add(renamed.name)
 
     def place(self, variable: Variable) -> None:
-        """Assigns a variable a place in local memory."""
+        """Assigns a variable an offset in local memory."""
         self.local.add(variable)
 
     def append(self, instruction: Instruction) -> None:

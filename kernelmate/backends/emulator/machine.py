@@ -109,7 +109,7 @@ class Windowed:
         return found
 
     def locate(self, lanes: Array, offsets: Array) -> Array:
-        """Returns the places of bytes in `data`, by the lanes that address them."""
+        """Returns the offsets of bytes in `data`, by the lanes that address them."""
         own = self.bases(1)[lanes]
         parts = parts_of(offsets) if self.peers is not None else None
         if parts is None or not parts.any():

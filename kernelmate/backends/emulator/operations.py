@@ -376,7 +376,7 @@ class ReadClock:
 class Nothing:
     """No effect on results: fences, prefetches, hints.
 
-    `proxy` is the state space between whose generic accesses and the async proxy a proxy fence stands: `shared`,
+    `proxy` is the state space whose generic accesses a proxy fence orders with the async proxy: `shared`,
     `global`, or `generic` for both; empty for others.
     """
 

@@ -232,7 +232,7 @@ class Order:
         return self._parts.arrive(lanes, self.tick(), brought or {})
 
     def part_barrier(self, arrivals: Sequence[Arrival], waiting: Array) -> None:
-        """Records that the waiting ones of all arrived lanes, at least one, pass a barrier that not all threads of their blocks wait at."""
+        """Records that waiting lanes, at least one, pass a barrier at which only a part of their blocks' threads wait."""
         self._parts.meet(arrivals, waiting)
         if self.clusters is not None:
             self.clusters.share(self._lanes.slot.take(waiting), waiting)

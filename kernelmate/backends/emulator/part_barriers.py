@@ -100,5 +100,5 @@ class PartBarriers:
         return np.asarray(stamps < self._known[lanes >> 5, places])
 
     def known_by(self, lane: int) -> Array | None:
-        """Returns the stamps up to which a lane knows the lanes of its block, by their place; None where it knows none."""
+        """Returns the stamps up to which a lane knows the lanes of its block, by their index; None where it knows none."""
         return None if self._known is None else np.repeat(self._known[lane >> 5], 32)

@@ -88,7 +88,7 @@ Operand = (
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in the unit's text; `line` 0 means unknown."""
+    """A position in the unit's text; `line` 0 means unknown."""
 
     line: int
     column: int
@@ -124,7 +124,7 @@ class Instruction:
         return self.parts[-1]
 
     def has(self, qualifier: str) -> bool:
-        """True if the qualifier is among its parts."""
+        """Returns True if the qualifier is one of the instruction's parts."""
         return qualifier in self.parts[1:]
 
 

@@ -287,7 +287,7 @@ class _Body:
             self.labels[unique] = len(self.instructions)
 
     def _close(self) -> None:
-        """Ends a nested scope: branches in it that name one of its labels, which may stand behind them, get the unique name."""
+        """Ends a nested scope: branches in it that name one of its labels, which may follow them, get the unique name."""
         scope = self._open.pop() if self._open else None
         if scope is None or not scope.labels:
             return

@@ -167,7 +167,7 @@ class RaceDetector:
 
     @staticmethod
     def _copied(region: Region, site: Site, access: Access, others: Array, sites: Array) -> Array:
-        """Returns which of the others are accesses of bulk copies, apart from the copy that makes this access."""
+        """Returns a mask of the other accesses made by bulk copies, except the copy of this access."""
         if not region.copies:
             return np.zeros(len(others), bool)
         copied = np.isin(sites.take(access.cells), region.copies)
@@ -222,7 +222,7 @@ class RaceDetector:
     def _among_themselves(
         self, region: Region, ledger: AccessHistory, site: Site, access: Access, stored: Array
     ) -> None:
-        """Checks lanes that store to one address in the same instruction."""
+        """Checks for lanes that store to the same address in one instruction."""
         winners = ledger.writes.take(access.cells)
         lost = np.flatnonzero(winners != access.packed)
         if not lost.size:
@@ -286,7 +286,7 @@ class RaceDetector:
 
     @staticmethod
     def _unused(region: Region, site: Site, others: Array) -> Array:
-        """Returns which of the others, or else this access, only read unused values."""
+        """Returns a mask of the other accesses where they, or else this access, only read unused values."""
         if site.unused and site.action == "load":
             return np.ones(len(others), bool)
         idle = [number for number, one in region.sites.items() if one.unused and one.action == "load"]

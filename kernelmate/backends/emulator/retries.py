@@ -73,7 +73,7 @@ def _reads(decoded: Decoded, number: int) -> set[str]:
 def _closure(
     decoded: Decoded, loop: range, reads: dict[int, set[str]], begin: set[int], *, predicates: bool = False
 ) -> set[str]:
-    """Returns the registers that are computed in a loop from what some steps write; by logic of predicates alone if said."""
+    """Returns the registers that are computed in a loop from what some steps write; with `predicates`, only by logic operations on predicates."""
     found = {name for n in begin for name in decoded.steps[n].writes}
     changed = True
     while changed:

@@ -237,7 +237,7 @@ class Scheduler:
                 group, active = self._masks(lanes)
 
     def _entering(self, block: BoundBlock, key: int, lanes: Array) -> Array:
-        """Returns the lanes that execute a block now: others that waited here may have come in place of some."""
+        """Returns the lanes that execute a block now: waiting lanes may have replaced some of those asked for."""
         if block.gathering is not None:
             return self._gather(block.gathering, key, lanes)
         return self._without_delayed(block, key, lanes) if block.block.contended else lanes
@@ -355,7 +355,7 @@ class Scheduler:
     def _halve(self, key: int, lanes: Array) -> bool:
         """Moves half of the warps of a crowd to the next level, where they run before the others; False for few warps.
 
-        If all threads of a launch repeat a compare-and-swap on one place, one of them succeeds in each round. A round of
+        If all threads of a launch repeat a compare-and-swap on one address, one of them succeeds in each round. A round of
         few threads costs less.
         """
         warps = np.unique(lanes >> 5)

@@ -42,7 +42,7 @@ def _window(space: str) -> int:
 
 
 def to_generic(space: str) -> Callable[[Array], Array]:
-    """Adds the window's start."""
+    """Returns a function that adds the start of the space's window."""
     start = np.uint64(_window(space))
     return (lambda value: value + start) if start else (lambda value: value)
 
@@ -66,7 +66,7 @@ def in_space(space: str) -> Callable[[Array], Array]:
 
 
 def mapped(addresses: Array, ranks: Array, own: Array) -> Array:
-    """Returns addresses of shared memory, generic or not, moved into the parts of blocks of a cluster; `own` is each rank."""
+    """Returns addresses of shared memory moved into the ranges of the cluster's blocks `ranks`; `own` is each lane's block."""
     kind = addresses.dtype.type
     part = np.where(ranks == own, 0, np.minimum(ranks, _MOST_PARTS - 2) + 1).astype(addresses.dtype)
     return np.asarray((addresses & ~kind(0xFF << PART_SHIFT)) | (part << kind(PART_SHIFT)))

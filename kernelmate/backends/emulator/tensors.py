@@ -296,7 +296,7 @@ def _suits(operation: TensorCopy, box: _Box, machine: Machine, position: Positio
 def _legal_corners(
     operation: TensorCopy, box: _Box, corners: Array, machine: Machine, position: Position | None, lanes: Array
 ) -> Array:
-    """Returns the lanes whose boxes begin where they may, and reports the others, where an H200 stops with an illegal instruction.
+    """Returns the lanes whose boxes begin at legal coordinates, and reports the others, for which an H200 traps.
 
     Each box begins at a multiple of 16 bytes in its row. One that is stored may end outside of the array, but not begin before
     it (CUDA C++ Programming Guide, tensor memory access, negative indices and out of bounds).

@@ -80,7 +80,7 @@ class _Objects:
 
 
 def _texels(machine: Machine, site: Site, texture: Texture, address: int, lanes: Array, numbers: Array) -> Array:
-    """Returns the texels with these numbers, a column for each channel; lane by lane, as often as it is in `lanes`."""
+    """Returns the texels with these numbers, a row for each entry of `lanes` and a column for each channel."""
     dtype = numpy_dtype(texture.dtype)
     size = dtype.itemsize * texture.channels
     found = np.zeros((len(numbers), texture.channels), UNSIGNED[dtype.itemsize])
@@ -102,7 +102,7 @@ def _read_values(raw: Array, texture: Texture) -> Array:
 
 
 def _resolved(index: Array, extent: int, mode: AddressMode) -> tuple[Array, Array]:
-    """Returns texel numbers of one coordinate within the extent, and which of them the texture has."""
+    """Returns texel numbers of one coordinate within the extent, and a mask of those inside the texture."""
     if mode == "wrap":
         index = index % extent
     elif mode == "mirror":
@@ -167,7 +167,7 @@ class _Fetch:
         return self._four(self._gathered([number], [(0,)], ["border"], [extent])[:, 0])
 
     def filtered(self, coordinates: Sequence[Array], channel: int | None) -> Array:
-        """Returns filtered texels; for a `channel`, that of the four that would be filtered."""
+        """Returns filtered texels; with `channel`, that channel of the four texels around each coordinate, unfiltered."""
         texture, extents = self.texture, self.texture.extents
         scaled = []
         for one, extent in zip(coordinates, extents, strict=True):

@@ -4,7 +4,7 @@ A bulk copy is executed at once, but counts as under way for every thread that d
 if it has tested the mbarrier that counts the copy's bytes after their phase was complete, or has waited for the group of
 its own copies, or if such an observation by another thread happens before its access.
 
-In the other direction, a bulk copy sees a write of the generic proxy only if a proxy fence stands between the two.
+In the other direction, a bulk copy sees a write of the generic proxy only if a proxy fence lies between the two.
 
 PTX ISA, Memory Consistency Model: Proxies, Causality order; Asynchronous Operations: Async proxy.
 """
@@ -71,7 +71,7 @@ class _Ending:
 
     @property
     def forgotten(self) -> bool:
-        """True if its observations are not kept any more."""
+        """True if its observations are no longer recorded."""
         return self.barrier is not None and self.phase < self.barrier.forgotten
 
 
@@ -268,7 +268,7 @@ class ProxyFences:
             self._forgotten = self._fences.pop(0).stamp
 
     def crossed(self, lanes: Array, others: Array, space: str) -> Array:
-        """Returns for each lane's bulk copy or product whether a proxy fence stands between it and an earlier generic write.
+        """Returns for each lane's bulk copy or product whether a proxy fence separates it from an earlier generic write.
 
         The write is known to happen before it. Writes of other blocks are taken to be fenced if any fence came
         after them.

@@ -86,7 +86,7 @@ PAIRS = frozenset({"f16x2", "bf16x2", "e4m3x2", "e5m2x2", "f32x2"})
 
 
 def is_signed(kind: str) -> bool:
-    """True if it is one of the signed integer types."""
+    """Returns True for a signed integer type."""
     return kind in {"s8", "s16", "s32", "s64"}
 
 

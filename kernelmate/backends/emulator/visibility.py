@@ -163,7 +163,7 @@ class Visibility:
         return found
 
     def meet_in_part(self, brought: Iterable[dict[int, Known]], waiting: Array) -> None:
-        """Handles a barrier of part of a block: all that was brought to it becomes known to the waiting warps of the block."""
+        """Handles a barrier of part of a block: the waiting warps learn everything that the arriving lanes knew."""
         together: dict[int, Known] = {}
         for one in brought:
             for warp, known in one.items():
@@ -218,7 +218,7 @@ class Visibility:
     def strong_access(
         self, lanes: Array, addresses: Iterable[int], *, scope: int, reads: bool, writes: bool, acquires: bool, releases: bool
     ) -> None:  # fmt: skip
-        """Lanes make strong reads or writes, one after another; atomics with a used old value do both.
+        """Records strong reads or writes of lanes, in sequence; an atomic whose old value is used does both.
 
         Args:
             lanes: the lanes.
@@ -356,7 +356,7 @@ class Visibility:
         return found
 
     def askers(self, lanes: Array) -> Iterator[tuple[int, Array]]:
-        """Yields a lane of each set of lanes of a block that know the same of others, and the places of these lanes."""
+        """Yields a lane of each set of lanes of a block that know the same of others, and the indices of these lanes."""
         alike: dict[object, int] = {}
         different, where = np.unique(lanes, return_inverse=True)
         chosen: list[int] = []

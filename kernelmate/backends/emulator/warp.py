@@ -259,7 +259,7 @@ class Gathering:
         self, machine: Machine, mask: Operand | None, position: Position | None, *, is_barrier: bool = False
     ) -> None:
         self.is_barrier = is_barrier
-        self.awaits = "waits in a warp operation for lanes of its mask that never come to it"
+        self.awaits = "waits in a warp operation for lanes of its mask that never reach it"
         self._machine = machine
         self.position = position
         self._mask = machine.registers.read(mask, "b32") if mask is not None else None

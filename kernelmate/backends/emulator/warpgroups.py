@@ -123,7 +123,7 @@ class WarpgroupGathering(Gathering):
 
     def __init__(self, machine: Machine, position: Position | None) -> None:
         super().__init__(machine, None, position)
-        self.awaits = "waits in a wgmma instruction for other warps of its warpgroup, which never come to it"
+        self.awaits = "waits in a wgmma instruction for other warps of its warpgroup, which never reach it"
         self._warpgroup = machine.lanes.warpgroup
 
     def missing(self, lanes: Array) -> Array:
@@ -141,11 +141,11 @@ class Warpgroups:
         self._machine, self._position = machine, position
 
     def lanes_of(self, active: Group) -> Array:
-        """Returns the lanes of each one by thread, (warpgroups, 128); incomplete ones are left out, with a finding."""
+        """Returns the lanes of each warpgroup by thread, (warpgroups, 128); incomplete ones are left out, with a finding."""
         return np.asarray(self._machine.lanes.warpgroups[self.of(active)])
 
     def of(self, active: Group) -> Array:
-        """Returns their numbers; incomplete ones are left out, with a finding."""
+        """Returns the numbers of the warpgroups; incomplete ones are left out, with a finding."""
         geometry = self._machine.lanes
         lanes = self._machine.lanes_of(active)
         groups = geometry.warpgroup[lanes]
@@ -165,7 +165,7 @@ class Warpgroups:
 
 
 class WarpgroupFragment:
-    """Places of a matrix's elements in registers: a warp holds one of four tiles, which lie one below another.
+    """Layout of a matrix's elements in registers: each warp holds one of four tiles, one below another.
 
     Args:
         tile: layout of a warp's part.

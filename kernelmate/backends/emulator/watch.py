@@ -2,7 +2,7 @@
 
 Bytes that a `wgmma.mma_async` may still read must not be written: a write is ordered if some thread of the warpgroup has
 waited for the product's group (`wgmma.wait_group`), and the wait happens before the write (PTX ISA 8.7,
-wgmma.wait_group). The fence that must stand between a store and a product is checked with those of bulk copies (`races`,
+wgmma.wait_group). The fence that a store and a product need between them is checked with those of bulk copies (`races`,
 `transfers`).
 """
 
@@ -116,7 +116,7 @@ _GLOBAL_SHADOW_BYTES = 96 << 20
 
 
 def _in_turn(machine: Machine, site: Site, lanes: Array, offsets: Array) -> tuple[Array, Array]:
-    """Returns lanes and offsets of an atomic in the order in which lanes execute it, and those of other accesses unchanged."""
+    """Returns lanes and offsets: sorted by order of execution for an atomic, unchanged for other accesses."""
     if site.action != "atomic" or machine.contention is None:
         return lanes, offsets
     turns = machine.contention.order(site.number, lanes)
@@ -206,7 +206,7 @@ class GlobalWatch:
         ]
         if self._order.transfers.exhausted:
             parts.append(
-                "of very many bulk copies in one batch of blocks, later ones were taken to have been waited for"
+                "of very many bulk copies in one batch of blocks, later ones were assumed to have been waited for"
             )
         if self._order.visibility is not None and self._order.visibility.exhausted:
             parts.append(

@@ -63,7 +63,7 @@ class ndarray(np.ndarray[Any, Any]):
 
 
 def _taken(value: Any) -> Any:
-    """Returns a result of NumPy as CuPy gives it: arrays as stand-ins, scalars as arrays without dimensions."""
+    """Returns a result of NumPy in CuPy's form: arrays as stand-ins, scalars as arrays without dimensions."""
     if isinstance(value, ndarray):
         return value
     if isinstance(value, np.ndarray | np.generic):

@@ -104,7 +104,7 @@ def _more(pattern: re.Pattern[str], texts: tuple[str, ...]) -> bool:
 
 
 def _sizes(contract: Contract, wanted: Sequence[int], others: Sequence[int] = OTHERS) -> Iterator[Size]:
-    """Yields for each name, and for `others` as the values of the other names, the first size with so many elements."""
+    """Yields sizes that one name enlarges to `wanted` elements of the largest array; `others` bounds the other names."""
     listed = contract.sizes[0] if contract.sizes else {}
     for name in listed:
         sizes = (
@@ -117,7 +117,7 @@ def _sizes(contract: Contract, wanted: Sequence[int], others: Sequence[int] = OT
 
 
 def _grown(contract: Contract, base: Size, name: str, elements: int) -> Size | None:
-    """Returns a size with so many elements in an array, by one name; None if it cannot be launched."""
+    """Returns a size in which `name` gives the largest array `elements` elements; None if it cannot be launched."""
     low, high = 1, 1 << 33
     while low < high:
         middle = (low + high) // 2

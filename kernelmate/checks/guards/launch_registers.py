@@ -27,4 +27,4 @@ def find(ptx: str, baseline_ptx: str | None) -> str | None:
     if not new:
         return None
     names = " and ".join(f"%{name} ({WORDS[name]})" for name in new)
-    return f"reads {names}, which differs from launch to launch: what it does may differ as well"
+    return f"reads {names}, which differs from launch to launch: its results may differ as well"

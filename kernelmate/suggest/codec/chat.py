@@ -50,11 +50,11 @@ class ChatCodec:
     end: str = END
 
     def ask(self, question: Question) -> ChatQuestion:
-        """As `Codec.ask`."""
+        """Implements `Codec.ask`."""
         return ChatQuestion(question, request_of(question))
 
     def answer(self, question: Question, after: CodecVersion | None, analysis: Sequence[str] = ()) -> str:
-        """As `Codec.answer`."""
+        """Implements `Codec.answer`."""
         first, rest = (analysis[0], analysis[1:]) if analysis else ("", ())
         steps = tuple(Step(what, "") for what in rest)
         if after is None:
@@ -78,7 +78,7 @@ class ChatCodec:
         ).decode()
 
     def vocabulary(self) -> tuple[str, ...]:
-        """As `Codec.vocabulary`: the special tokens of ChatML, as in Qwen's models."""
+        """Implements `Codec.vocabulary`: the special tokens of ChatML, as in Qwen's models."""
         return (END, BEGIN)
 
 
@@ -91,7 +91,7 @@ class ChatQuestion:
 
     @cached_property
     def messages(self) -> tuple[tuple[str, str], ...]:
-        """As `EncodedQuestion.messages`."""
+        """Implements `EncodedQuestion.messages`."""
         request = self.request
         parts = [kernel_part(request), versions_part(request.versions(), request)]
         task = ANALYSE if self.question.task == "analyse" else questions(request)
@@ -101,12 +101,12 @@ class ChatQuestion:
 
     @property
     def prompt(self) -> str:
-        """As `EncodedQuestion.prompt`, in ChatML format."""
+        """Implements `EncodedQuestion.prompt`, in ChatML format."""
         said = "".join(f"{BEGIN}{role}\n{text}{END}\n" for role, text in self.messages)
         return f"{said}{BEGIN}assistant\n"
 
     def read(self, answer: str) -> DecodedAnswer:
-        """As `EncodedQuestion.read`."""
+        """Implements `EncodedQuestion.read`."""
         text = answer.strip().removesuffix(END)
         try:
             if self.question.task == "analyse":

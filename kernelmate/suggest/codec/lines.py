@@ -99,7 +99,7 @@ def is_string(token: str) -> bool:
 
 
 class Item(NamedTuple):
-    """One token of a line; `place` is its index among the unit's tokens, -1 for a brace that its author omitted."""
+    """One token of a line; `place` is its index among the unit's tokens, -1 for a brace that the text omits."""
 
     text: str
     place: int

@@ -112,7 +112,7 @@ class MixedCodec:
     end: str = END
 
     def ask(self, question: Question) -> MixedQuestion:
-        """As `Codec.ask`.
+        """Implements `Codec.ask`.
 
         The last question is cached, since corpus generation needs it for the prompt and for the answer.
         """
@@ -123,7 +123,7 @@ class MixedCodec:
         return last
 
     def answer(self, question: Question, after: CodecVersion | None, analysis: Sequence[str] = ()) -> str:
-        """As `Codec.answer`.
+        """Implements `Codec.answer`.
 
         The answer consists of rewrites if the analysis names an author such as `recipe:coalesce+unroll`.
 
@@ -139,7 +139,7 @@ class MixedCodec:
         return format_tags(said) + asked.told(after)
 
     def vocabulary(self) -> tuple[str, ...]:
-        """As `Codec.vocabulary`."""
+        """Implements `Codec.vocabulary`."""
         return (
             self.end,
             *header.header_tokens(),
@@ -178,7 +178,7 @@ class MixedQuestion:
 
     @property
     def prompt(self) -> str:
-        """As `EncodedQuestion.prompt`."""
+        """Implements `EncodedQuestion.prompt`."""
         question, where, names = self.question, self.where, self.lines.names
         places = places_of(self.lines.unit) if question.broken else {}
         numbers = {at: n - where.start for at, n in places.items() if where.start < n <= where.stop}
@@ -264,7 +264,7 @@ class MixedQuestion:
     # ------------------------------------------------------------------------------------------------- reading
 
     def read(self, answer: str) -> DecodedAnswer:
-        """As `EncodedQuestion.read`."""
+        """Implements `EncodedQuestion.read`."""
         said, text = read_analysis(cleaned(answer, self.codec.end))
         if self.question.task == "analyse":
             return said

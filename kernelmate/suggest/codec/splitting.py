@@ -142,7 +142,7 @@ class _Splitter:
         yield self._close(goes_on=record)
 
     def _close(self, *, goes_on: bool) -> CanonicalLine:
-        """Splits a closing brace with its semicolon; with `goes_on`, further tokens may stand between them."""
+        """Splits a closing brace with its semicolon; with `goes_on`, further tokens may lie between them."""
         close = self.at
         self._expect("}")
         if goes_on:

@@ -40,7 +40,7 @@ class _NoProbabilities(Exception):
 
 @dataclass(slots=True)
 class LocalModel:
-    """A model behind an endpoint, as an author.
+    """A model that an endpoint serves, as an author.
 
     Attributes:
         endpoint: returns the server's endpoint; starts the server if needed.

@@ -40,7 +40,7 @@ class KeptElement:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate, which accumulates every such element in a register."""
+    """Yields one candidate; every element that a loop accumulates in global memory is accumulated in a register."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -173,7 +173,7 @@ def _first_store(tree: Tree, one: KeptElement, together: list[str]) -> Node | No
 
 
 def _joined(edits: list[Edit]) -> list[Edit]:
-    """Joins insertions at the same place to one edit, in their order."""
+    """Joins insertions at the same offset into one edit, in their order."""
     merged: dict[tuple[int, int], str] = {}
     for start, end, text in edits:
         merged[start, end] = merged.get((start, end), "") + text

@@ -72,7 +72,7 @@ class CarriedValue:
 
 def carried_values(tree: Tree, loop: CountingLoop) -> tuple[CarriedValue, ...] | None:
     """Returns all values that the loop carries, in order of their first write; None if one of them has another form."""
-    own = declared_names(tree, loop.block) | _declared_twice(tree, loop)
+    own = declared_names(tree, loop.block) | _declared_in(tree, loop)
     outer: dict[str, list[Node]] = {}
     for place in writes(tree, loop.block):
         if place.type == "identifier" and tree.text(place) not in own:
@@ -94,8 +94,8 @@ def carried_values(tree: Tree, loop: CountingLoop) -> tuple[CarriedValue, ...] |
     return tuple(found) if remembered == set(outer) else None
 
 
-def _declared_twice(tree: Tree, loop: CountingLoop) -> set[str]:
-    """Returns the names that the loop declares and other loops declare too."""
+def _declared_in(tree: Tree, loop: CountingLoop) -> set[str]:
+    """Returns all names that the loop declares; `declared_names` omits those that other loops declare too."""
     found = set()
     for declaration in tree.walk("declaration", under=loop.block):
         for declarator in declaration.children_by_field_name("declarator"):

@@ -25,7 +25,7 @@ _WHOLE = {"init_declarator", "parenthesized_expression", "subscript_argument_lis
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate with every such division changed."""
+    """Yields one candidate that replaces all divisions to which the recipe applies."""
     tree = read_tree(request.kernel)
     if tree is None:
         return

@@ -33,7 +33,7 @@ from kernelmate.suggest.syntax_effects import (  # fmt: skip
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate that places all such arrays in one dynamic array."""
+    """Yields one candidate that places all static arrays larger than the block in one dynamic array."""
     tree = read_tree(request.kernel)
     threads = _threads(request.contract)
     if tree is None or threads is None or request.contract.shared.strip() != "0":

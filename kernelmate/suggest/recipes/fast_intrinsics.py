@@ -33,7 +33,7 @@ STRICTEST = 2e-7
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate that changes every such call, and quotients of floats that contain one."""
+    """Yields one candidate that changes every call with an approximation, and quotients of floats that contain one."""
     tree = read_tree(request.kernel)
     tolerance = request.contract.tolerance
     if tree is None or (tolerance is not None and max(tolerance.rtol, tolerance.atol) < STRICTEST):

@@ -33,7 +33,7 @@ BLOCKS_PER_SM = (4, 1, 16)
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields other numbers of blocks if the kernel has a grid-stride loop, else such a loop with several grid sizes."""
+    """Yields candidates with other numbers of blocks; a kernel without a grid-stride loop gets one first."""
     if len(request.contract.grid) > 1 and any(side.strip() != "1" for side in request.contract.grid[1:]):
         return
     yield from _other_caps(request)

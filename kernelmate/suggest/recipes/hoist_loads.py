@@ -28,7 +28,7 @@ from kernelmate.suggest.syntax_loops import enclosing_loops, invariant
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate that moves every such load before its outermost loop."""
+    """Yields one candidate that moves every loop-invariant load before its outermost loop."""
     tree = read_tree(request.kernel)
     if tree is None:
         return

@@ -20,7 +20,7 @@ from kernelmate.suggest.syntax_loops import CountingLoop, global_index, is_globa
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate that interleaves the first such loop."""
+    """Yields one candidate that interleaves the first loop over a run of neighbouring elements."""
     tree = read_tree(request.kernel)
     if tree is None:
         return

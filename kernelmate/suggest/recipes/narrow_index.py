@@ -114,7 +114,7 @@ STRIDED = 30
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate that changes every such variable, argument and cast."""
+    """Yields one candidate that makes all 64-bit index variables, arguments and casts 32-bit."""
     tree = read_tree(request.kernel)
     if tree is None:
         return

@@ -21,7 +21,7 @@ _ZERO = re.compile(r"0+(?:\.0*)?[fFuU]?")
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate that gives every such array the type of the values stored into it."""
+    """Yields one candidate that gives every shared array of wider elements the type of the values stored into it."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -48,7 +48,7 @@ RECIPE = Recipe("narrow-shared", ("shared_bytes", "occupancy"), ("time",), rewri
 
 
 def _came_as(tree: Tree, variable: DeclaredVariable) -> tuple[str, str | None] | None:
-    """Returns the type that all stored values are converted from, and the conversion; None if there is no such type."""
+    """Returns the type that all stored values are converted from, and the conversion; None if their types differ."""
     if variable.type not in {"float", "int", "unsigned", "unsigned int", "double"} or "extern" in variable.qualifiers:
         return None
     elements = [one for one in element_accesses(tree) if root_name(tree, one) == variable.name]

@@ -24,7 +24,7 @@ _EXPONENTIAL = re.compile(r"(__expf|expf|exp|std::exp)\((.+)-(\w+)\)")
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate that changes the first such pair of loops."""
+    """Yields one candidate that merges the first loop of a maximum and the loop of exponentials after it."""
     tree = read_tree(request.kernel)
     if tree is None:
         return

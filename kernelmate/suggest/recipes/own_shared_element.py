@@ -28,7 +28,7 @@ from kernelmate.suggest.syntax_loops import enclosing_loops
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate that changes every such array."""
+    """Yields one candidate that replaces every shared array of which each thread uses only its own element."""
     tree = read_tree(request.kernel)
     lanes = None if tree is None else lanes_of(tree, request.contract)
     if tree is None or lanes is None:

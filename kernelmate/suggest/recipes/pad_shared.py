@@ -50,7 +50,7 @@ class SharedTile:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields a candidate that pads all such tiles, then one for each tile if there are several."""
+    """Yields a candidate that pads all tiles accessed by columns, then one for each tile if there are several."""
     counters = request.verdict.counters
     conflicts = None if counters is None else counters.bank_conflicts
     tree = read_tree(request.kernel)

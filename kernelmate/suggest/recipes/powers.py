@@ -149,7 +149,7 @@ def _running(tree: Tree, call: Node, base: Node, exponent: Node, kind: str, numb
 
 
 def _merged(edits: list[Edit]) -> list[Edit]:
-    """Joins insertions at the same place to one edit, in their order."""
+    """Joins insertions at the same offset into one edit, in their order."""
     joined: dict[tuple[int, int], str] = {}
     for start, end, text in edits:
         joined[start, end] = joined.get((start, end), "") + text

@@ -20,7 +20,7 @@ from kernelmate.suggest.syntax_effects import constant_after_start, operator, pl
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate that reverses every such loop."""
+    """Yields one candidate that reverses every loop of a tree reduction with rising distances."""
     tree = read_tree(request.kernel)
     if tree is None or not _power_of_two(request.contract):
         return

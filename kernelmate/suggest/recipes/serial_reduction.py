@@ -42,7 +42,7 @@ from kernelmate.suggest.syntax_loops import CountingLoop, loops
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate that changes every such array."""
+    """Yields one candidate that changes every array that one thread reduces alone."""
     tree = read_tree(request.kernel)
     threads = block_threads(request.contract)
     if tree is None or threads is None:

@@ -43,7 +43,7 @@ class Sums:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate that changes the first such loop."""
+    """Yields one candidate that changes the first loop of a sum and a sum of squares."""
     tree = read_tree(request.kernel)
     sums = None if tree is None else next((found for loop in loops(tree) if (found := _sums(tree, loop))), None)
     if tree is None or sums is None:

@@ -57,7 +57,7 @@ class Records:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate for every such array that fits into shared memory."""
+    """Yields one candidate for every array of records of which a block's part fits into shared memory."""
     kernel = without_early_returns(request.kernel)
     tree = None if kernel is None else read_tree(kernel)
     threads = block_threads(request.contract, least=32)

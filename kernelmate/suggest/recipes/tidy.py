@@ -249,7 +249,7 @@ def _styled(old: Kernel, new: Kernel) -> Kernel:
 
 
 def _first_line(before: Sequence[str], last: str) -> str | None:
-    """Returns the indentation of a statement of several lines that opens a body; None if `last` ends no such statement."""
+    """Returns the indentation of the `if` or loop whose head, over several lines, ends at `last`; None otherwise."""
     depth = last.count(")") - last.count("(")
     for line in reversed(before):
         if depth <= 0:

@@ -247,7 +247,7 @@ def _stride(lanes: LaneEvaluator, index: Node | None, zero: dict[str, float], na
 
 
 def _edits(tree: Tree, product: Product, side: int) -> Iterator[Edit]:
-    """Yields edits that move the guard behind the loop, and split the loop into tiles."""
+    """Yields edits that move the guard after the loop, and split the loop into tiles."""
     guard, loop = product.guard, product.loop
     step = indent_step(tree)
     own = indent_of(tree, loop.node)

@@ -26,7 +26,7 @@ MOST_PLACES = 1 << 14
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate that shortens all such arrays."""
+    """Yields one candidate that shortens all static shared arrays that are longer than their accesses reach."""
     tree = read_tree(request.kernel)
     if tree is None:
         return

@@ -20,7 +20,7 @@ from kernelmate.suggest.syntax_loops import enclosing_loops
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate that unrolls every loop of known length over such an array."""
+    """Yields one candidate that unrolls every loop of known length over a local array."""
     tree = read_tree(request.kernel)
     if tree is None:
         return

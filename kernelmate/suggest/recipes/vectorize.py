@@ -61,7 +61,7 @@ VECTORS = {
 class PackedArray:
     """An array that is accessed at the element's own index.
 
-    `type` is as written, `plain` is the type behind an alias.
+    `type` is as written, `plain` is the type that an alias names.
     """
 
     name: str

@@ -29,7 +29,7 @@ from kernelmate.suggest.syntax_loops import enclosing_loops, previous
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate for every array whose only uses are tree reductions and their results.
+    """Yields one candidate that changes all arrays, if tree reductions and reads of their results are their only uses.
 
     A tree whose active threads are not adjacent is first rewritten by `sequential_reduction`.
     """

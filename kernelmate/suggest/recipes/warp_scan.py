@@ -81,7 +81,7 @@ class ScanReads:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate that changes the first such scan."""
+    """Yields one candidate that changes the first scan of the block in shared memory."""
     tree = read_tree(request.kernel)
     threads = block_threads(request.contract)
     if tree is None or threads is None:

@@ -123,7 +123,7 @@ def _limits(request: SuggestRequest, spots: list[FaultLocation]) -> list[str]:
 
 
 def _whole(request: SuggestRequest, spots: list[FaultLocation], limits: list[str]) -> list[str]:
-    """Returns the numbers of elements of multidimensional arrays whose sides are all parameters."""
+    """Returns the element counts, as text, of multidimensional arrays whose sides are all parameters."""
     shapes = [arg.shape for arg in request.contract.args if arg.shape and arg.name in {spot.buffer for spot in spots}]
     return [" * ".join(shape) for shape in shapes if len(shape) > 1 and set(shape) <= set(limits)]
 

@@ -138,7 +138,7 @@ class IndexBounds:
         return next((form for form in (self._last(factor, *one) for one in counts) if form is not None), None)
 
     def _counts(self, node: ast.expr) -> Iterator[tuple[str, int]]:
-        """Yields how often a number that begins at 0 is raised, as `cdiv(n, B)` with n as text, and by how much."""
+        """Yields the count, as text such as `cdiv(n, B)`, and the step of an index from 0: a program's, `arange`'s or a loop's."""
         program = self._program
         axis = program.axis(node)
         if axis is not None and axis < len(program.contract.grid):

@@ -155,7 +155,11 @@ def _two_axes(program: TritonProgram) -> _Place | None:
 
 
 def _one_axis(program: TritonProgram) -> tuple[list[Edit], int, str, tuple[str, str], int, str] | None:
-    """Returns the place after `row = pid // n` and `column = pid % n`, and n as a number and as text; None without them."""
+    """Returns facts about `row = pid // n` and `column = pid % n` in a program; None without both.
+
+    The facts are an empty list of edits, the offset and indentation for statements after both, the names of row and
+    column, and n as a number and as text.
+    """
     found: dict[type[ast.operator], tuple[str, ast.BinOp, ast.stmt]] = {}
     for statement in program.function.body:
         for name, value in program.pairs(statement):

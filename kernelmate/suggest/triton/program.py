@@ -314,7 +314,7 @@ class TritonProgram:
         return self.file.lines[statement.lineno - 1][: statement.col_offset]
 
     def without_line(self, statement: ast.stmt, *, comments: bool = False) -> Edit | None:
-        """Returns an edit that removes the lines of a statement; None if they hold another one as well.
+        """Returns an edit that removes the lines of a statement; None if another statement shares them.
 
         With `comments`, the lines of comments directly above go too.
         """

@@ -141,7 +141,7 @@ def _as_zero(program: TritonProgram, node: ast.expr) -> Edit:
 
 
 def _merged_loads(program: TritonProgram) -> tuple[TritonProgram, dict[str, int]]:
-    """Returns a program that loads the same elements once, and how often it loaded those of each array before."""
+    """Returns a program that loads equal elements only once, and the former number of loads of each array."""
     stored = {program.array(call.args[0]) for call in program.calls("store") if call.args}
     groups: dict[tuple[str, str], list[ast.Call]] = {}
     for call in program.calls("load"):
@@ -429,7 +429,7 @@ def _is_plain(node: ast.Call) -> bool:
 
 
 def _joined(edits: Sequence[Edit]) -> list[Edit]:
-    """Returns edits with insertions at one place as one."""
+    """Returns the edits, with insertions at the same offset joined into one."""
     found: dict[tuple[int, int], str] = {}
     for start, end, text in edits:
         found[start, end] = found.get((start, end), "") + text

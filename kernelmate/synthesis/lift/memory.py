@@ -58,7 +58,7 @@ def stored(state: ThreadState, pointer: Pointer, space: Space, line: int) -> Any
     for condition in last.path:
         inside = put.value(away.value(condition))
         if not set(parts(inside)) <= open_parts:
-            raise NotLifted(f"{pointer.array} is read where it is not written for certain", line)
+            raise NotLifted(f"{pointer.array} is read where it may not have been written", line)
     return put.value(away.value(last.value))
 
 
@@ -66,7 +66,7 @@ def refuse_races(state: ThreadState, threads: Sequence[str], space: Space) -> No
     """Check that no thread reads an element of an argument that another thread writes.
 
     Raises:
-        NotLifted: there is such an element; the error has the line of the assignment.
+        NotLifted: a thread does; the error has the line of the assignment.
     """
     for array, at, epoch, loops in state.loads:
         for store in state.stores:

@@ -119,7 +119,7 @@ class ThreadBlock:
         return None
 
     def combined(self, name: str, first: Any, second: Any) -> Spread | None:
-        """Combines threads' values by an operation; None if the result is not such a combination."""
+        """Combines threads' values by the operation `name`; None if it is no reduction, or the values have different bases."""
         op = REDUCTION_OF.get(name)
         base = first.base if isinstance(first, Spread) else second.base
         left, right = (None, None) if op is None else (self.spread(first, base, op), self.spread(second, base, op))

@@ -1,4 +1,4 @@
-"""Elements or rows assigned by index (`y[index] = x`): a block finds the last place of each of its own rows, then writes them.
+"""Elements or rows assigned by index (`y[index] = x`): a block finds the last index that names each of its own rows, then writes them.
 
 Traffic: results are written once, and what was there before is read once, in packs of 16 bytes; each block reads all indices, from L2.
 If the results replace an array, the other rows are neither read nor written.
@@ -38,7 +38,7 @@ MOST_ROWS = 4096
 
 
 def is_place(graph: Graph, node: Node) -> bool:
-    """Returns True for the last place of each row's number among the indices of an assignment."""
+    """Returns True for a node that gives, for each row, its last position among the indices of an assignment."""
     if node.op != "scatter" or node.data != ("max",) or node.dtype != "int32":
         return False
     places = graph.nodes[node.args[1]]
@@ -72,7 +72,7 @@ def _text(plan: Elements, kernel: KernelText, writer: type[_Assigned], *, in_pla
 
 
 def _replaced(graph: Graph, outputs: Sequence[str]) -> Graph | None:
-    """Returns the graph of what is assigned, if each result is an array of which all else stays as it was; else None."""
+    """Returns the graph of the assigned values, if each result keeps its other elements; else None."""
     nodes, results = list(graph.nodes), list[int]()
     for output, name in zip(graph.outputs, outputs, strict=True):
         node = graph.nodes[output]
@@ -134,7 +134,7 @@ class _Assigned(Gather):
         return f"static_cast<long long>({self.names.i})" if of_places else super()._leaf(key)
 
     def _numbered(self) -> tuple[list[str], list[str], str]:
-        """Returns the statements that do not depend on the position, those that compute the index of its row, and that index."""
+        """Returns statements independent of the position, statements that compute its row's index, and the text of this index."""
         kernel, plan = self.kernel, self.plan
         numbers = plan.operands(self.place)[0]
         while plan.node(numbers).op == "cast" and plan.graph.nodes[plan.node(numbers).args[0]].dtype[:3] in ("int", "uin"):  # fmt: skip
@@ -153,7 +153,7 @@ class _Assigned(Gather):
         return [one for one in constants if one not in own], [*own, *lines], number
 
     def _searched(self) -> list[str]:
-        """Returns the search for the last place of each of the block's rows."""
+        """Returns the statements that search for the last index that names each of the block's rows."""
         kernel, names, plan = self.kernel, self.names, self.plan
         rows = self._rows_text()
         constants, lines, number = self._numbered()
@@ -255,13 +255,13 @@ class _Assigned(Gather):
 
 
 class _AssignedPlaces(_Assigned):
-    """Writer for few rows of a long array: a block per place, unless a later one has the same row."""
+    """Writer for few rows of a long array: a block per index, which writes unless a later index names the same row."""
 
     def _divide(self) -> None:
-        """Divides nothing: each place has a block."""
+        """Divides nothing: each index has a block."""
 
     def _launched(self, helper: str, passed: Sequence[str], text: str, opening: Sequence[str]) -> WrittenKernel:
-        """Returns the kernel, whose blocks find out whether a later place assigns their row."""
+        """Returns the kernel, whose blocks first check whether a later index assigns their row."""
         kernel, names, width, wide = self.kernel, self.names, self.packs.width, self.packs.wide
         side = self.plan.graph.nodes[self.plan.node(self.place).args[0]].shape[0]
         constants, lines, number = self._numbered()

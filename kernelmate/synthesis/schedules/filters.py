@@ -54,7 +54,7 @@ class _Filter(Elements):
         return ((node.args[0], (*index[:axis], self.summed, *index[axis:])),)
 
     def bare(self, key: Key) -> Key:
-        """Returns the key of the operand behind views and casts between floats."""
+        """Returns the key of the operand of any views and casts between floats."""
         node = self.node(key)
         floats = node.op == "cast" and self.graph.nodes[node.args[0]].dtype.startswith("float")
         return self.bare(self.operands(key)[0]) if node.op == "view" or floats else key

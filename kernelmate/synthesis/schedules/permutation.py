@@ -94,11 +94,11 @@ class _PermutationTiles(FreeMap):
         return [name for name, order in self.orders.items() if order == self.turned]
 
     def position(self, axis: int | str) -> str:
-        """As `FreeMap.position`."""
+        """Overrides `FreeMap.position`."""
         return self.at[axis]
 
     def element(self, name: str) -> str:
-        """As `FreeMap.element`."""
+        """Overrides `FreeMap.element`."""
         if name in self.tiles:
             return f"{self.tiles[name]}[{self.names.lane}][{self.names.j}]"
         return f"{name}[{address(self.orders[name], self.lengths, self.at)}]"

@@ -63,11 +63,11 @@ class ElementPacks(FreeMap):
         self.at[self.last] = self.names.column
 
     def position(self, axis: int | str) -> str:
-        """As `FreeMap.position`."""
+        """Overrides `FreeMap.position`."""
         return f"{self.names.column} + {self.names.j}" if axis == self.last else self.at[axis]
 
     def element(self, name: str) -> str:
-        """As `FreeMap.element`."""
+        """Overrides `FreeMap.element`."""
         if name in self.packs.arrays:
             return f"{self.packs.locals[name]}.at[{self.names.j}]"
         return f"{name}[{address(self.orders[name], self.lengths, self.at)}]"
@@ -158,7 +158,7 @@ class ElementPacks(FreeMap):
         return " && ".join(filter(None, [whole, self.packs.aligned(self.packs.wide)]))
 
     def launched(self, helper: str, passed: Sequence[str], text: str) -> WrittenKernel:
-        """Assigns a pack to each thread, in any row."""
+        """Returns the kernel with a thread per pack; a block's packs may lie in several rows."""
         kernel, names, sides, columns = self.kernel, self.names, self.axes.sides, self.lengths[self.last]
         width, constant = self.packs.width, [self.packs.constant()]
         if kernel.kernel.launches:  # they divide by it
@@ -230,7 +230,7 @@ class RowPacks(ElementPacks):
     part = "row"
 
     def _of_helper(self, of_row: list[str], of_pack: list[str]) -> tuple[list[str], list[str], str]:
-        """As `ElementPacks._of_helper`: the loop over a row's packs."""
+        """Overrides `ElementPacks._of_helper`: the loop over a row's packs."""
         column, pack = self.names.column, self.names.kPack
         head = f"for (int {column} = threadIdx.x * {pack}; {column} < {self.lengths[self.last]}; {column} += blockDim.x * {pack})"
         comment = "// One row of the result, kPack neighbouring elements at a time."

@@ -43,7 +43,7 @@ def _both(scan: Node) -> set[tuple[object, ...]]:
 
 
 def _scanned(nodes: Sequence[Node], index: int) -> int | None:
-    """Returns the scan behind casts; None if there is another operation."""
+    """Returns the scan that casts convert; None if there is another operation."""
     while nodes[index].op == "cast":
         index = nodes[index].args[0]
     return index if nodes[index].op == "scan" else None
@@ -81,7 +81,7 @@ class _PlaneText:
 
     @property
     def threads(self) -> int:
-        """Threads of a block: one for each column, or a warp for each row, if so many fit."""
+        """Threads of a block: one for each column or a warp for each row, whichever is more, up to `MOST_THREADS`."""
         size = self.kernel.contract.sizes[0]
         rows, columns = (int(evaluate(side, size)) for side in self.scan.shape[-2:])
         return min(MOST_THREADS, -(-max(columns, rows * WARP) // WARP) * WARP)

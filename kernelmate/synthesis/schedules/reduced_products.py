@@ -206,7 +206,7 @@ class _ReducedProducts(TiledContraction):
         return []
 
     def _arrays(self) -> list[str]:
-        """Returns the arrays that are read other than the product's operands.
+        """Returns the arrays that are read besides the product's operands.
 
         Raises:
             Refused: one is read where another thread may have written it.

@@ -69,7 +69,7 @@ def ends_of(plan: Plan) -> Iterator[RowEnd]:
 
 
 def _values(plan: Plan, condition: int, beyond: bool) -> dict[Key, Number]:
-    """Returns the known values where a condition has one result."""
+    """Returns each operation's value, None where unknown, under the assumption that node `condition` has the value `beyond`."""
     found: dict[Key, Number] = {}
     for key in walk(plan):
         node = plan.node(key)
@@ -95,7 +95,7 @@ def _is_column(plan: Plan, key: Key) -> bool:
 
 
 def _whole(plan: Plan, key: Key) -> Key:
-    """Returns the key of the value behind views and casts between integers."""
+    """Returns the key of the operand of any views and casts between integers."""
     node = plan.node(key)
     cast = node.op == "cast" and {node.dtype[:3], plan.graph.nodes[node.args[0]].dtype[:3]} <= {"int", "uin"}
     return _whole(plan, plan.operands(key)[0]) if node.op == "view" or cast else key

@@ -197,7 +197,7 @@ class RowRecurrence(RowScan):
         return f"{{{', '.join(members)}}}"
 
     def _applied(self, step: str, value: str) -> str:
-        """Returns the value that a step takes another one to."""
+        """Returns the value after a step is applied to another value."""
         after = f"{step}.scale * {value} + {step}.shift"
         return f"{step}.resets ? {step}.shift : {after}" if self.resets else after
 

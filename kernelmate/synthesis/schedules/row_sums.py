@@ -398,7 +398,7 @@ def _neutral(kind: str, dtype: str) -> float:
 
 
 def _uses_sums(graph: Graph) -> bool:
-    """Returns True if sums by index are used for anything other than the argument to which they are added."""
+    """Returns True if sums by index have another use than being added to an argument."""
     sums = set[int]()
     for index, node in enumerate(graph.nodes):
         added = node.op == "map" and node.data == ("add",)

@@ -202,7 +202,7 @@ class Rows(RowLoops):
         return found
 
     def _slab_row(self, name: str, lines: list[str]) -> str:
-        """Returns the row index of such an array: part of the thread's own, or an element of an index array."""
+        """Returns the row index of an array whose rows are reduced: part of the thread's own, or an element of an index array."""
         key = self.slabs[name]
         front = [one for one in key[1] if isinstance(one, str) or (one is not None and one < self.plan.split)]
         if isinstance(front[0], int):

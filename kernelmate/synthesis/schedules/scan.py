@@ -208,7 +208,7 @@ class RowScan(Rows):
         }
 
     def _ahead(self) -> int:
-        """As `Rows._ahead`; 0 without reductions, since only their passes have several packs in flight."""
+        """Overrides `Rows._ahead`; 0 without reductions, since only their passes have several packs in flight."""
         return super()._ahead() if self.levels() else 0
 
     def helpers(self) -> list[str]:
@@ -316,10 +316,10 @@ class RowScan(Rows):
         return self.expressions.locals_for(values, body)
 
     def _differences(self, scan: Key) -> list[Key]:
-        """Returns the values that are a sum of the elements before one: the sum up to the element, less it.
+        """Returns the values that are exclusive prefix sums: the inclusive sum less the element.
 
-        Subtracting an element again would leave nothing of smaller ones before it. None are returned if the sum up to the
-        element is needed, too.
+        Subtracting a large element again would cancel smaller ones before it. The list is empty if the inclusive sum is
+        needed, too.
         """
         plan, bare, found = self.plan, self.expressions.bare, list[Key]()
         element = bare(plan.operands(scan)[0])
@@ -398,7 +398,7 @@ class RowScan(Rows):
 
 
 def without_one_use(lines: Sequence[str]) -> list[str]:
-    """Inlines locals that are only stored."""
+    """Inlines local variables whose only use is a store."""
     text = "\n".join(lines)
     for found in re.finditer(r"^const [\w ]+ (\w+) = (.+);$", text, re.MULTILINE):
         stored = f" = {found[1]};"

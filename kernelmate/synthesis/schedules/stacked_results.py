@@ -20,7 +20,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     """Yields generated kernels, the most promising first.
 
     Raises:
-        Refused: no result is a stack of such values, or what remains is not computed by rows, columns or as a whole.
+        Refused: no result stacks values per row, column or whole array, or the rest is not computed by rows, columns or as a whole.
     """
     separate = separate_results(graph)
     if separate is None:

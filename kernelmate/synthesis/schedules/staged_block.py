@@ -69,8 +69,8 @@ class _BlockText(BlockValues):
     """Writer of the kernel's text.
 
     Attributes:
-        starts: the array whose place in shared memory the stage's value takes.
-        read_places, written_places: the places accessed since the last barrier.
+        starts: by stage, the shared array whose memory the stage's value takes.
+        read_places, written_places: names of the arrays read and written since the last barrier.
     """
 
     def __init__(self, plan: BlockPlan, kernel: KernelText) -> None:
@@ -99,7 +99,7 @@ class _BlockText(BlockValues):
                     raise Refused(f"{name} is read where another thread may have written it")
 
     def _is_of_block(self, stage: BlockStage, key: Key, result: BlockStage) -> bool:
-        """Returns True if what a stage reads of a result's array is what the same block writes."""
+        """Returns True if a stage reads only those elements of a result's array that its own block writes."""
         pairs = [*zip(stage.block, result.block, strict=True)]
         if stage.graph.nodes[key[0]].shape != result.sides:
             return not pairs
@@ -146,7 +146,7 @@ class _BlockText(BlockValues):
         )
 
     def _needs_barrier(self, stage: BlockStage) -> bool:
-        """Returns True if a stage reads what threads may not have written yet, or writes what they may still be reading."""
+        """Returns True if a stage reads arrays that threads may still write, or writes arrays that they may still read."""
         reads, writes = self._accesses(stage)
         return bool(reads & self.written_places or writes & (self.read_places | self.written_places))
 
@@ -161,7 +161,7 @@ class _BlockText(BlockValues):
             self.read_places, self.written_places = set(), set(writes)
 
     def _accesses(self, stage: BlockStage) -> tuple[set[str], set[str]]:
-        """Returns the places that a stage reads and writes: beginnings of shared arrays, and results."""
+        """Returns the names of the shared arrays and results that a stage reads, and of those that it writes."""
         names = {str(node.data[0]) for node in stage.graph.nodes if node.op == "input"}
         reads = {self.starts[int(one[1:])] for one in names if one[0] == "@" and int(one[1:]) in self.starts}
         reads |= names & {*self.outputs}
@@ -188,7 +188,7 @@ class _BlockText(BlockValues):
     def _shared(self) -> tuple[list[str], str]:
         """Returns the declarations of the arrays in shared memory, and their bytes as an expression of the contract.
 
-        An array takes the place of one of the same length that no later stage reads.
+        An array reuses the memory of one of the same length that no later stage reads.
         """
         real, stages = self.kernel.real, self.plan.stages
         width = ITEM_BYTES["float64" if real == "double" else "float32"]

@@ -67,7 +67,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
 
 
 def _stages(graph: Graph) -> list[RowStage]:
-    """Returns the stages of rows along all axes that arrays have in the same order, or else along the first one."""
+    """Returns the stages of rows, along the merged leading axes if all arrays have them in the same order, else the first axis."""
     try:
         return row_stages(merged(graph))
     except Refused:

@@ -60,7 +60,7 @@ class _Later:
         return sorted_graph(self.nodes, self.outputs)
 
     def _first_along(self, node: Node) -> int | None:
-        """Returns the axis along which a selection is of position 0; None if it is of other positions."""
+        """Returns the axis along which a `where` selects position 0 only; None for any other selection."""
         index = node.args[0]
         condition, axis = self.nodes[index], len(node.shape) - len(self.nodes[index].shape)
         places: tuple[int | None, ...] = tuple(range(len(condition.shape)))
@@ -75,7 +75,7 @@ class _Later:
         return axis + places.index(0) if 0 in places else None
 
     def _later(self, index: int, axis: int) -> int:
-        """Returns the node of a value behind position 0 of an axis."""
+        """Returns the node that gives a value's elements at positions after 0 of an axis."""
         node = self.nodes[index]
         if axis < 0 or axis >= len(node.shape) or node.shape[axis] == "1":
             return index
@@ -170,7 +170,7 @@ class SweepLoops:
                 self.loops[last].stores.append(number)
 
     def _loop_of(self, key: Key) -> int:
-        """Returns the last loop that computes what a value needs, of which the loops are made; -1 for none."""
+        """Returns the number of the last loop that a value depends on, creating loops as needed; -1 for none."""
         key = self.bare(key)
         if key in self._known:
             return self._known[key]
@@ -189,7 +189,7 @@ class SweepLoops:
         return found
 
     def turns(self, key: Key) -> tuple[Key, ...]:
-        """Returns the keys of what a loop begins with, then of the values after a step, at one step."""
+        """Returns the keys of a loop's start values, then of its values after one step."""
         node, index = self.plan.node(key), key[1]
         axis = int(node.data[3] or 0)
         if any(len(self.graph.nodes[one].shape) > len(node.shape) for one in node.args):
@@ -227,7 +227,7 @@ class SweepLoops:
         return max((self._late(one) for one in self.plan.operands(key)), default=-1)
 
     def _joined(self, number: int, backwards: bool, after: int, late: int) -> int:
-        """Returns the loop that computes a recurrence: the last one that it needs, if both run side by side, or a new one."""
+        """Adds a recurrence to loop number `after` if that has the same direction, else to a new loop; returns the loop's number."""
         if after >= 0 and after > late and self.loops[after].backwards == backwards:
             self.loops[after].numbers.append(number)
             return after
@@ -262,11 +262,11 @@ class SweepLoops:
         return found
 
     def is_used(self, wanted: Key, place: int) -> bool:
-        """Returns True if a loop needs a result of another one."""
+        """Returns True if loop number `place` needs the value `wanted`."""
         return wanted in self._below(self.roots(place))
 
     def reads(self, name: str) -> Iterator[tuple[int, Index]]:
-        """Yields where an array is read: the loop, or their number behind all, and the index."""
+        """Yields the reads of an array: the number of the loop (for reads after all loops, the count of loops), and the index."""
         ends = [key for key in self.keys if STEP not in key[1]]
         for place in range(len(self.loops) + 1):
             inside = place < len(self.loops)

@@ -83,9 +83,9 @@ class _SweepText(PositionTexts):
         all: what the loops compute.
         keys: the outputs, at a thread's positions.
         loops: the loops in order.
-        kept: for each result that later loops need, the text of its place at a step.
+        kept: for each result that later loops need, the text of the element in which a step stores it.
         shared: those in shared memory.
-        after: the locals that are known behind the loop that is being written.
+        after: the locals that are known after the loop that is being written.
         folded: those of its reductions.
     """
 
@@ -111,7 +111,7 @@ class _SweepText(PositionTexts):
         self._keep()
 
     def _keep(self) -> None:
-        """Finds places for the results of each step that later loops need."""
+        """Chooses storage for the results of each step that later loops need: an output's element or shared memory."""
         free = {number for number, key in enumerate(self.keys) if self._is_free(number)}
         for place, loop in enumerate(self.loops):
             for key in loop.results:
@@ -142,7 +142,7 @@ class _SweepText(PositionTexts):
         return self._is_real(number) and STEP in self.keys[number][1]
 
     def _is_unread(self, number: int, place: int) -> bool:
-        """Returns True if the loops behind one do not read an output's old values."""
+        """Returns True if no later loop reads an output's old values."""
         return all(where <= place for where, _ in self.all.reads(self.outputs[number]))
 
     def position(self, text: object) -> str:
@@ -244,7 +244,7 @@ class _SweepText(PositionTexts):
         ]  # fmt: skip
 
     def _loop(self, place: int) -> list[str]:
-        """Returns a loop with the declarations of what it carries."""
+        """Returns a loop, preceded by the declarations of the variables that it carries."""
         loop, expressions, kernel = self.loops[place], self.expressions, self.kernel
         lines: list[str] = []
         carried: dict[tuple[int, int], str] = {}
@@ -339,7 +339,7 @@ class _SweepText(PositionTexts):
         return updates
 
     def _stores(self, numbers: Sequence[int], kept: Sequence[str] = ()) -> list[str]:
-        """Returns the statements that compute and store some outputs, and store what is kept, after all loads."""
+        """Returns the statements that compute and store some outputs; `kept` and all stores follow the loads."""
         lines: list[str] = []
         keys = [self.keys[one] for one in numbers]
         texts = self.expressions.locals_for(keys, lines)

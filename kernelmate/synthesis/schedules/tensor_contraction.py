@@ -1,7 +1,7 @@
 """Sums over products of two arrays on tensor cores: `mma.sync` on fragments that `ldmatrix` reads from shared tiles.
 
 Tiles of both operands are copied to shared memory by `cp.async`, several of them under way while one is multiplied. Each row of a
-tile is cut into chunks of 16 bytes, whose places are exchanged by the row's number, so that the eight rows that `ldmatrix` reads
+tile is cut into chunks of 16 bytes, whose positions are permuted by the row's number, so that the eight rows that `ldmatrix` reads
 at a time lie in different banks. An operand whose contiguous axis is the sum's is read as it is, another one is transposed by
 `ldmatrix`. If arrays are not aligned, or end within a chunk, a thread assembles the chunk from single elements.
 

@@ -57,7 +57,7 @@ def in_scratch(graph: Graph, text: KernelText) -> WrittenKernel:
 
 
 def scratch_for(graph: Graph, kernel: Kernel, contract: Contract) -> tuple[Argument, ...]:
-    """Returns the scratch arrays with which many blocks reduce a whole array; none if one block does as well, or must."""
+    """Returns the scratch arrays with which many blocks reduce a whole array; empty if one block suffices or is required."""
     try:
         plan = _total_of(graph)
         if int(evaluate(plan.columns, contract.sizes[0])) <= MOST_ALONE:
@@ -155,7 +155,7 @@ class _Total(Passes):
                 raise Refused(f"blocks cannot each add their part to {name}")
 
     def _refuse_dependent(self, totals: set[str]) -> None:
-        """Checks that results of all elements need none of the totals, which no block has before all have ended.
+        """Checks that elementwise results do not depend on the totals, which are known only after all blocks have ended.
 
         Raises:
             Refused: they do.
@@ -179,7 +179,7 @@ class _Total(Passes):
             body += self.stores(beside, lambda name: f"{name}[{self.names.i}]")
 
     def _added(self, key: Key, name: str) -> Key | None:
-        """Returns the value that an output adds to its earlier contents, if it is a sum or a multiple of one, as a mean; else None.
+        """Returns the value that an output adds to its previous contents, if it is a sum or a multiple of one, as a mean; else None.
 
         An output that is zero before each launch, and to which the old kernel adds, may hold only the sum.
         """

@@ -33,7 +33,7 @@ MOST_IN_BLOCK = 1 << 20
 
 
 def is_over_vectors(graph: Graph) -> bool:
-    """Returns True if what follows a state reduces over states, or takes parts of them."""
+    """Returns True if a value that depends on a recurrence's state reduces it or takes a part of it."""
     depends = set[int]()
     for place, node in enumerate(graph.nodes):
         if node.op == "state" or (node.op != "recur" and depends.intersection(node.args)):
@@ -214,13 +214,13 @@ class _VectorText:
         return self._kernel(constants, lines, shared)
 
     def _check_replaced(self, early: int) -> None:
-        """Checks that what replaces an array is written after all reads, and by the block that reads it.
+        """Checks that results which replace an array are written after all reads of it, and by the block that reads it.
 
         Args:
             early: the number of reads before the last barrier.
 
         Raises:
-            Refused: it is not.
+            Refused: they are not.
         """
         blocks = {*self.places.at.values()}
         for place, (name, index) in enumerate(self.places.reads):
@@ -256,7 +256,7 @@ class _VectorText:
         )
 
     def _check_repeated(self, stages: Stages) -> None:
-        """Checks that blocks do not mostly compute the same, nor few of them everything.
+        """Checks that most work is not repeated by every block, and that a single block does not do too much of it.
 
         Raises:
             Refused: they do.

@@ -1,7 +1,7 @@
 """Order in which the values of a step of a recurrence over vectors are computed, and those kept in shared memory.
 
 A reduction over values that are themselves reductions needs these as a vector in shared memory: they are computed in one
-level of a step, and read in a later one, behind a barrier.
+level of a step, and read in a later one, after a barrier.
 """
 
 from __future__ import annotations
@@ -156,8 +156,8 @@ class StagedVector:
     Attributes:
         key: the value at a thread's own element.
         side: the number of elements.
-        level: when it is computed.
-        buffers: the texts of its places' beginnings, which end in `[` or ` + `; it is read from the first.
+        level: number of the step's barriers before it is computed.
+        buffers: text of each location up to the element's index, which ends in `[` or ` + `; the first is read.
     """
 
     key: Key
@@ -176,7 +176,7 @@ class Stages:
         is_state: checks a state's index, and says if it is one.
         step: the position along the steps in an index.
         fresh: returns a new name for a local.
-        kept: the beginnings of the places of values that are kept anyway, by the vector that they are.
+        kept: the locations (as `StagedVector.buffers`) of values that are stored anyway, by vector.
         before: the stages before the loop, which get the reductions that are the same in all steps; their level is -1.
         staged: the vectors in shared memory.
         numbers, of_elements: the level of each reduction to one number for the whole block, and to one for each element.
@@ -198,7 +198,7 @@ class Stages:
     _parted: set[tuple[Key, bool]] = field(default_factory=set)
 
     def level(self, key: Key, side: str) -> int:
-        """Returns when a value can be computed: in level 0, or behind as many barriers.
+        """Returns the level at which a value can be computed: the number of a step's barriers before it.
 
         Args:
             key: the value.
@@ -251,7 +251,7 @@ class Stages:
         return any(self.plan.node(one).op in ("state", "recur") or position in one[1] for one in below)
 
     def _reached(self, key: Key, goes_on: Callable[[Key], bool]) -> Iterator[Key]:
-        """Yields a value and those that it is computed from, each once, behind those of which a condition is true."""
+        """Yields a value and those that it is computed from, each once, up to those of which a condition is true."""
         seen, stack = set[Key](), [key]
         while stack:
             one = self.bare(stack.pop())
@@ -330,7 +330,7 @@ class Stages:
         return self.staged.get(own)
 
     def _add(self, own: Key, side: str, buffers: tuple[str, ...]) -> None:
-        """Adds a vector, in the given places or in a place of its own."""
+        """Adds a vector, in the given locations or, without any, in a new array."""
         node = self.plan.node(own)
         if not node.dtype.startswith("float"):
             raise Refused(f"it reduces {node.dtype} values that are reductions themselves")
@@ -344,7 +344,7 @@ class Stages:
         self.staged[own] = StagedVector(own, side, level, buffers)
 
     def owned(self) -> list[StagedVector]:
-        """Returns the vectors that are computed among these values and have places of their own."""
+        """Returns the vectors that are computed among these values and have arrays of their own."""
         return [one for one in self.staged.values() if one.key not in self.kept and one.level >= 0]
 
     def place(self, key: Key) -> str:

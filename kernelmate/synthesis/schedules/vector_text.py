@@ -34,8 +34,8 @@ class StepValue:
     """A value that is computed: an element of a vector of `side` elements, or a single number if that is empty.
 
     Attributes:
-        level: behind how many barriers.
-        targets: its places.
+        level: the number of barriers before it.
+        targets: where it is stored.
         number: which carried number it is next; -1 for others.
     """
 
@@ -116,7 +116,7 @@ class PositionTexts:
 
 
 class CarriedPlaces(PositionTexts):
-    """Places of the values that a loop carries: a block keeps vectors in shared memory, single numbers in registers.
+    """Storage of the values that a loop carries: a block keeps vectors in shared memory, single numbers in registers.
 
     Args:
         sides: the sides of the largest carried values.
@@ -124,9 +124,9 @@ class CarriedPlaces(PositionTexts):
 
     Attributes:
         at: the text of the position along each axis but that of the vectors.
-        registers: the local of each carried number, by its place among the carried values.
+        registers: the local variable of each carried number, by its index among the carried values.
         reads: the indices at which arrays are read, with the arrays' names.
-        fronts, lengths: the beginning of the place of each carried vector, and its number of elements, likewise.
+        fronts, lengths: the offset in shared memory of each carried vector, and its number of elements, by the same index.
 
     Raises:
         Refused: the values have other shapes, or are not floating-point numbers.
@@ -215,7 +215,7 @@ class CarriedPlaces(PositionTexts):
         return True
 
     def state(self, key: Key) -> str:
-        """Returns the place of a carried value, or of an element of one."""
+        """Returns the text that reads a carried value, or an element of one."""
         node = self.plan.node(key)
         number = int(node.data[1] or 0)
         if number in self.registers:
@@ -239,7 +239,7 @@ class StepText:
         of_lanes, of_numbers: the reductions of these, and to single numbers.
 
     Attributes:
-        late: True if what is read behind the last barrier is overwritten by the next step before its first barrier.
+        late: True if an array read after the last barrier is overwritten by the next step before its first barrier.
         invariant: the locals of reductions to single numbers before the loop.
     """
 
@@ -251,7 +251,7 @@ class StepText:
         self._first, self._state_level = 0, 0  # levels that write to shared memory: the first, and that of the states
 
     def computed(self, stages: Stages, values: Sequence[StepValue], *, begins: bool = False) -> list[str]:
-        """Returns the statements that compute values, level by level; carried numbers change, or begin, behind all others."""
+        """Returns the statements that compute values, level by level; assignments to carried numbers come last."""
         owned = stages.owned()
         vectors = [
             StepValue(one.key, one.side, one.level, (("", f"{one.buffers[0]}{self.names.own}]", ""),)) for one in owned
@@ -278,7 +278,7 @@ class StepText:
         ]
 
     def _numbers(self, stages: Stages, level: int, values: Sequence[StepValue], changes: list[tuple[str, str]], *, begins: bool) -> list[str]:  # fmt: skip
-        """Returns the reductions to single numbers of a level, and what is computed of them.
+        """Returns the statements of a level's reductions to single numbers, and of the values computed from these.
 
         Carried numbers and their next values are appended to `changes`.
         """
@@ -300,7 +300,7 @@ class StepText:
         return lines
 
     def _elements(self, stages: Stages, level: int, values: Sequence[StepValue]) -> list[str]:
-        """Returns the loop over the elements that a thread computes, each of which is stored in some places."""
+        """Returns the loop over the elements that a thread computes and stores."""
         known, lines, side = dict(self.expressions.known), list[str](), values[0].side
         keys = [one.key for one in values]
         self._reduced_in_order(stages, keys, level, side, lines)
@@ -324,7 +324,7 @@ class StepText:
         return block_of(head, [*lines, *stores])
 
     def _read(self, stages: Stages, keys: Sequence[Key], level: int, side: str) -> None:
-        """Makes the texts known of carried values, and of those that earlier levels have put into shared memory."""
+        """Registers the texts that read carried values, and values that earlier levels have stored in shared memory."""
         known, stack = self.expressions.known, [*keys]
         while stack:
             key = self.expressions.bare(stack.pop())
@@ -443,7 +443,7 @@ class StepText:
 
 
 def _merged(values: Sequence[StepValue]) -> list[StepValue]:
-    """Returns values of which equal ones are one with the places of all."""
+    """Returns the values; equal ones are merged into one that is stored wherever they were."""
     found: dict[tuple[Key, str], StepValue] = {}
     others: list[StepValue] = []
     for one in values:

@@ -66,11 +66,11 @@ class _WindowScan(RowScan):
 
     def _leaf(self, key: Key) -> str:
         if str(self.plan.node(key).data[:1]).startswith("('@"):
-            raise Refused("it scans values of neighbouring elements, and needs them otherwise")
+            raise Refused("it scans values of neighbouring elements, and also uses them in another way")
         return super()._leaf(key)
 
     def scanned(self, values: Sequence[Key], body: list[str]) -> list[str]:
-        """As `RowScan.scanned`, from neighbouring elements."""
+        """Overrides `RowScan.scanned`, from neighbouring elements."""
         names, rows = self.names, self._values.domain[:-1]
         lines, positions = row_positions(self.kernel, rows, str(names.row))
         column = self.kernel.names.fresh("column")

@@ -62,7 +62,7 @@ async def inline(server: KernelmateServer, params: types.InlineCompletionParams)
 
 
 async def _is_right(server: KernelmateServer, reading: Reading, spot: DocumentKernel, text: str) -> bool:
-    """Judges a kernel of a document as its text would be; returns True if it is right and has no error.
+    """Judges a document's kernel with a completed text; returns True if it is right and has no error.
 
     Raises:
         JobUnwanted: another completion was asked for meanwhile.

@@ -120,7 +120,7 @@ def _shared(line: LineCounters) -> Iterator[str]:
 
 def _barrier(line: LineCounters) -> Iterator[str]:
     if line.barriers:
-        yield f"Blocks come to this barrier {line.barriers:,} times per launch; every warp waits for the slowest one."
+        yield f"Blocks reach this barrier {line.barriers:,} times per launch; every warp waits for the slowest one."
 
 
 WAIT_S = 3.0

@@ -43,7 +43,7 @@ TELL_EVERY_S = 0.1
 
 
 class StreamedText:
-    """Shows a model's text as it arrives; only its last line, since progress has one line."""
+    """Shows the last line of a model's text as it arrives, since a progress report has one line."""
 
     def __init__(self, tell: OnStage) -> None:
         self._tell = tell

@@ -38,7 +38,7 @@ MATTERS = 0.1
 
 
 def constant_findings(subject: Subject, where: str, line: int) -> list[TaskFinding]:
-    """Returns findings where zeros, one number or the answer to other inputs pass: the first of these that does.
+    """Returns a finding for the first of these answers that passes: zeros, one number, the answer to other inputs.
 
     Args:
         subject: the task, which is called at three seeds.
@@ -74,7 +74,7 @@ class _Checked:
         self.wanted = [subject.call(subject.own(CHECKS[0]))]
 
     def miss(self, made: Outputs) -> float:
-        """Returns the largest deviation, in tolerances, up to the first seed at which it is over 1."""
+        """Returns the largest deviation in tolerances; stops at the first seed at which it exceeds 1."""
         worst = self._subject.misses(made, self.wanted[0])
         for place, seed in enumerate(CHECKS[1:], 1):
             if worst > 1.0:
@@ -290,7 +290,7 @@ def _audited(subject: Subject, full: SizeFacts, smaller: Mapping[str, int], full
 def _parts(
     found: _Collected, subject: Subject, larger: Subject, wanted: Sequence[Outputs], where: str
 ) -> list[TaskFinding]:
-    """Returns findings about parts that suffice: an input as the output, else operations that are left out or replaced."""
+    """Returns findings about sufficient parts: an input passes as the output, or operations can be omitted or replaced."""
     returned = input_returned(subject, wanted)
     if returned is not None:
         return [returned]
@@ -344,7 +344,7 @@ def _launches(full: SizeFacts) -> list[TaskFinding]:
 
 
 def _merged(findings: list[TaskFinding]) -> list[TaskFinding]:
-    """Returns findings without what another one of the same line already says."""
+    """Returns the findings without those that another finding of the same line already covers."""
     kept: list[TaskFinding] = []
     places = {(one.code, one.line) for one in findings if one.severity == "error"}
     known = any(code in ("same-inputs", "degenerate-inputs") for code, _ in places)

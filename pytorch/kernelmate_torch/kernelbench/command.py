@@ -47,7 +47,9 @@ or a task is flagged; 2 a file or an option needs a change; 3 this machine lacks
 @click.option("--level", "levels", type=int, metavar="N", multiple=True, help="Only tasks of the folder levelN; repeatable.")  # fmt: skip
 @click.option("--shard", metavar="I/N", help="Only every N-th task, from the I-th on, as 2/5.")
 @click.option("--to", "target", metavar="FILE", type=click.Path(path_type=Path), help="Keep results in this JSON file, or results.json of this folder; a second run continues.")  # fmt: skip
-@click.option("--merge", is_flag=True, help="Report what results files, given in place of FOLDER, hold together.")
+@click.option(
+    "--merge", is_flag=True, help="Report the merged contents of results files, which are given in place of FOLDER."
+)
 @click.option("--budget", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Begin no further task after this time.")  # fmt: skip
 @click.option("--tolerance", default=TOLERANCE, show_default=True, metavar="A[,R]", help="Absolute and relative tolerance of the benchmark; one number for both.")  # fmt: skip
 @click.option("--run-seconds", type=click.FloatRange(min=0), default=2.0, show_default=True, metavar="SECONDS", help="Compare answers also at larger sizes than the parts are tried at, up to the task's own, where a call takes no longer, as estimated.")  # fmt: skip
@@ -85,7 +87,7 @@ def kernelbench(
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """The tasks of this run, the names of all tasks that the shards share, and where candidates and results are."""
+    """The tasks of this run, the names of the tasks of all shards, the folder of candidates, and the results file."""
 
     tasks: list[BenchmarkTask]
     names: tuple[str, ...]

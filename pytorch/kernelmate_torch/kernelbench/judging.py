@@ -78,7 +78,10 @@ class CandidateJudge:
         )
 
     def _answers(self, inputs: Sequence[Any]) -> tuple[Outputs, Outputs]:
-        """Returns eager's results and those in float64; the same twice where random numbers are drawn, which differ in float64."""
+        """Returns the results of eager PyTorch and those in float64.
+
+        If the model draws random numbers, which would differ in float64, both are the eager results.
+        """
         model = copy.deepcopy(self._subject.loaded.model)
         torch.manual_seed(self._subject.seed)
         with torch.no_grad():
@@ -136,7 +139,7 @@ class _Comparison:
 
     @property
     def passes(self) -> bool:
-        """Returns True if the results pass as the benchmark compares: eager, its own inputs, its tolerance."""
+        """Returns True if the results pass the benchmark's own comparison: with eager, on its inputs, by its tolerance."""
         return all(near for near, want in zip(self._near, self._expected, strict=False) if want.case.own)
 
     def _differs(self, made: Outputs | None, want: _Expected) -> str:

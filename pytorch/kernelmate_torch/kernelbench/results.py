@@ -47,7 +47,7 @@ def read_results(path: Path) -> KeptResults:
 
 
 class ResultsFile:
-    """The file that results are kept in; several processes may add to one.
+    """The file of results; several processes may add to one.
 
     Args:
         path: the file, or a folder for `results.json`; None keeps nothing.
@@ -66,7 +66,7 @@ class ResultsFile:
         return self._results.get(task)
 
     def keep(self, result: BenchmarkedTask, tasks: Iterable[str]) -> None:
-        """Adds a result, and writes the file anew: a process that is killed leaves the old one or the new one."""
+        """Adds a result and replaces the file atomically."""
         self._results[result.task] = result
         if self.path is None:
             return

@@ -58,11 +58,11 @@ class BenchmarkSettings:
     timing: bool = True
 
     def audit_key(self, task: BenchmarkTask) -> str:
-        """Returns the hash that an audit is kept by."""
+        """Returns the hash under which an audit is stored."""
         return key_of([task.path], {"tolerance": self.tolerance, "seed": self.seed, "full_s": self.full_s})
 
     def candidate_key(self, task: BenchmarkTask, candidate: Path, device: str) -> str:
-        """Returns the hash that a candidate's verdict is kept by."""
+        """Returns the hash under which a candidate's verdict is stored."""
         settings = {"task": self.audit_key(task), "device": device, "timing": self.timing}
         return key_of(list(own_files(candidate)), settings)
 
@@ -261,7 +261,7 @@ def result_of(
     runner: BenchmarkRunner, settings: BenchmarkSettings, task: BenchmarkTask, candidate: Path | None, kept: BenchmarkedTask | None,
     on_step: Callable[[str], None],
 ) -> BenchmarkedTask:  # fmt: skip
-    """Returns the result of a task; what is kept of the same contents and settings is not computed again."""
+    """Returns the result of a task; a stored result of the same contents and settings is used again."""
     key = settings.audit_key(task)
     if kept is not None and kept.key == key:
         audit = kept.audit

@@ -1,4 +1,4 @@
-"""Finds parts of a task's computation that suffice: operations are left out or replaced one at a time, and results compared.
+"""Finds operations that a task's results hardly need: each is omitted or replaced in turn, and the results compared.
 
 An operation's result is replaced by zeros, by the mean that it had for other inputs, or by one of its arguments. A candidate
 that does the same is faster for a reason that has nothing to do with its kernels.
@@ -35,7 +35,7 @@ class Shortcut:
     """A change of one operation that keeps the results within the tolerance.
 
     Attributes:
-        place: of the operation.
+        place: the operation's position on the tape.
         kind: `zeros`, `mean` or `skip`.
         argument: for `skip`, the argument that is returned in place of the result.
         saved: share of the least time of an eager call that is no longer needed.
@@ -96,7 +96,7 @@ def shortcut_findings(
 
 
 def _planned(tape: Tape, weights: Tape) -> Iterator[Shortcut]:
-    """Yields every change that could be made, with what it saves by the weights of another tape of the same operations."""
+    """Yields every possible change, with the share of work that it saves by the weights of another tape of the same operations."""
     live, inner = tape.live(), tape.inner()
     reached = tape.reach(number for number in tape.inputs if number is not None)
     used = {number for one in tape.operations if one.place in live for number in one.reads} | set(tape.outputs)

@@ -60,7 +60,7 @@ def fast_shares(results: Sequence[BenchmarkedTask]) -> list[FastShare]:
 
 
 def _share(results: Sequence[BenchmarkedTask], p: float, baseline: str | None, *, audited: bool) -> FastShare:
-    """Returns the share with its interval: tasks are drawn anew, and speed-ups within their own intervals."""
+    """Returns the share with its bootstrap interval: tasks are resampled, and speed-ups drawn from their intervals."""
     count = len(results)
     if not count:
         return FastShare(p, baseline, audited, math.nan, math.nan, math.nan, 0)

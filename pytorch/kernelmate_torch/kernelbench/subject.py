@@ -71,7 +71,7 @@ class SizeFacts:
 
     @property
     def held_bytes(self) -> float:
-        """Returns the bytes that are held where every intermediate result is."""
+        """Returns the bytes that a call needs if all intermediate results stay in memory."""
         return self.input_bytes if self.tape is None else self.unique_bytes + self.tape.moved
 
 
@@ -217,7 +217,7 @@ class Subject:
             return self.tape.run(self._given(inputs), changes, watch)
 
     def _given(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """Returns copies of inputs that are drawn once, and those that are drawn for one call as they are."""
+        """Returns copies of inputs that are drawn once; inputs that are drawn for a single call are not copied."""
         held = any(inputs is one for one in self._held.values())
         return copies(inputs) if held or _tensor_bytes(inputs) <= HELD_BYTES else tuple(inputs)
 

@@ -41,7 +41,7 @@ class TapeOperation:
     """One executed operation.
 
     Attributes:
-        place: its place on the tape.
+        place: its position on the tape, from 0.
         target: torch's operator.
         args, kwargs: its arguments, tensors as `ValueRef`.
         outs: numbers of the tensors that it returned, None for what is not a tensor.
@@ -115,7 +115,7 @@ class Tape:
 
         Args:
             inputs: as many as the module takes, of the recorded shapes.
-            changes: by place, what is computed in place of an operation.
+            changes: the computation that replaces an operation, by position.
             watch: sees every operation; floating arguments that it changes in place are copied for that.
         """
         values: dict[int, Any] = dict(self.externals)
@@ -149,10 +149,10 @@ class Tape:
         return found
 
     def live(self, cut: Mapping[int, Iterable[int]] | None = None) -> set[int]:
-        """Returns the places of the operations that the results need.
+        """Returns the positions on the tape of the operations that the results need.
 
         Args:
-            cut: for changed operations, the places whose results they still read.
+            cut: for changed operations, the positions whose results they still read.
         """
         found: set[int] = set()
         left = list(self.ends)
@@ -181,7 +181,7 @@ class Tape:
         return found
 
     def reach(self, starts: Iterable[int]) -> set[int]:
-        """Returns the places of operations whose results depend on values, by their numbers."""
+        """Returns the positions of operations whose results depend on any of some values, given by number."""
         numbers: set[int] = set(starts)
         found: set[int] = set()
         for one in self.operations:
@@ -190,13 +190,13 @@ class Tape:
         return found
 
     def producer(self, one: TapeOperation, argument: Any) -> tuple[int, ...]:
-        """Returns the places of the operations whose results an argument of an operation holds."""
+        """Returns the positions of the operations whose results an argument of an operation holds."""
         if not isinstance(argument, ValueRef):
             return ()
         return tuple(place for place in one.after if argument.number in self.operations[place].outs)
 
     def inner(self) -> set[int]:
-        """Returns the places of operations that are a part of a call only, whose other parts compute something, too.
+        """Returns the positions of operations that are only a part of a call whose other parts also compute something.
 
         PyTorch makes such a call of several operations; the task's author did not write them.
         """
@@ -225,7 +225,7 @@ class Tape:
 
 
 def _filled(tree: Any, values: Mapping[int, Any]) -> Any:
-    """Returns arguments with tensors in place of their numbers; containers are small, so plain recursion is quickest."""
+    """Returns arguments with numbers replaced by their tensors; containers are small, so plain recursion is fastest."""
     if isinstance(tree, ValueRef):
         return values[tree.number]
     if isinstance(tree, list | tuple):
@@ -271,7 +271,7 @@ class _CallRecorder(TorchDispatchMode):
         self._writers: dict[int, int] = {}
 
     def number(self, tensor: torch.Tensor) -> int:
-        """Returns the number of a tensor, which gets one when it is first seen."""
+        """Returns the number of a tensor; a new tensor gets the next number."""
         found = self._numbers.get(id(tensor))
         if found is None:
             found = self._numbers[id(tensor)] = len(self._held)
@@ -281,7 +281,7 @@ class _CallRecorder(TorchDispatchMode):
         return found
 
     def after(self, number: int) -> tuple[int, ...]:
-        """Returns the places of the operations that made a tensor and that last changed its memory."""
+        """Returns the positions on the tape of the operations that created a tensor and that last changed its memory."""
         places = (self._makers.get(number), self._writers.get(self._roots[number]))
         return tuple(sorted({one for one in places if one is not None}))
 

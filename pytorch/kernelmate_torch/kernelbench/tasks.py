@@ -51,7 +51,7 @@ def find_tasks(folder: Path, patterns: Sequence[str] = (), levels: Sequence[int]
 
     Args:
         folder: is searched with its subfolders for files that define `Model` and `get_inputs` and no `ModelNew`.
-        patterns: of names, as `level1/1*` or `*softmax*`; a task that fits one of them is taken, without any every one.
+        patterns: of names, as `level1/1*` or `*softmax*`; tasks that match one of them are returned; none for all.
         levels: numbers of folders `levelN`; none for all.
 
     Raises:
@@ -98,7 +98,7 @@ def candidate_of(task: BenchmarkTask, folder: Path) -> Path | None:
 
 
 def own_files(candidate: Path) -> Iterator[Path]:
-    """Yields the files that a candidate consists of: all of its folder where that is written for one task."""
+    """Yields the source files of a candidate: those of its folder if it is named `model_new.py`, else the file alone."""
     if candidate.name != "model_new.py":
         yield candidate
         return

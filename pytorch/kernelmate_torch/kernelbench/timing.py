@@ -134,7 +134,7 @@ def _once_us(version: Version, inputs: Sequence[Any]) -> float:
 def timed_blocks(
     versions: Mapping[str, Version], contents: Sequence[Sequence[Any]]
 ) -> tuple[dict[str, list[float]], int]:
-    """Returns microseconds of a call, for each version and block, and the legs of the version `new` that left work behind.
+    """Returns microseconds of a call, for each version and block, and the legs of the version `new` that left work unfinished.
 
     Args:
         versions: what is timed, warmed up, in the order of a block.
@@ -180,7 +180,7 @@ def _leg(version: Version, rotation: Rotation) -> tuple[float, bool]:
 def _checked(
     new: torch.nn.Module, reference: torch.nn.Module, inputs: Sequence[Any], tolerance: tuple[float, float]
 ) -> list[TaskFinding]:
-    """Returns a finding if a call after the timed ones is wrong at new inputs; memory that it may be given holds NaN."""
+    """Returns a finding if a call after the timed ones is wrong at new inputs; freed memory is filled with NaN before it."""
     torch.manual_seed(SEEDS[-1])
     with torch.no_grad():
         poisons = [

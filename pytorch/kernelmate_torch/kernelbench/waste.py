@@ -72,13 +72,13 @@ def _unused(tape: Tape) -> list[TaskFinding]:
 
 
 def _state_writers(tape: Tape) -> set[int]:
-    """Returns the places of operations that change buffers, and of those that they need: statistics, counters."""
+    """Returns the positions of operations that change buffers, and of those that they need: statistics, counters."""
     external = set(tape.externals)
     return tape.needed(one.place for one in tape.operations if one.writes and external.intersection(one.reads))
 
 
 def _read_by_python(tape: Tape) -> set[int]:
-    """Returns the places of operations on whose values Python code depends: control flow, `item`, lists."""
+    """Returns the positions of operations on whose values Python code depends: control flow, `item`, lists."""
     return tape.needed(one.place for one in tape.operations if str(one.target) == READ_BY_PYTHON)
 
 
@@ -112,7 +112,7 @@ def _repeated(tape: Tape) -> list[TaskFinding]:
 
 
 def _touches_written(tape: Tape, one: TapeOperation) -> bool:
-    """Returns True if an argument's memory is changed by some operation, so that equal arguments may hold other values."""
+    """Returns True if any operation changes an argument's memory, so that a later read may give other values."""
     return any(tape.operations[place].writes for place in one.after)
 
 

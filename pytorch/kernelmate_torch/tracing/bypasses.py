@@ -1,4 +1,4 @@
-"""Finds the paths in a function that bypass a name: branches, early returns, handlers and conditions that were taken in its place."""
+"""Finds the paths in a function that bypass a name: branches, early returns, handlers and conditions taken instead."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ class _Finder:
         return False
 
     def _needs_result(self) -> bool:
-        """Returns True if the function returns what the name gives, so that None in its place sends the caller elsewhere."""
+        """Returns True if the function returns the name's result, so that None instead of it makes the caller take another path."""
         return self.returns and not any(isinstance(one, ast.Tuple) for one in self.path)
 
     def _is_returned(self) -> bool:
@@ -326,7 +326,7 @@ def _blocks(node: ast.AST) -> list[list[ast.stmt]]:
 
 
 def _following(path: Sequence[ast.AST], statement: ast.AST) -> list[ast.stmt]:
-    """Returns the statements that run after one in its block, and where there are none after the block's own statement."""
+    """Returns the statements that run after one: the rest of its block, or else of the enclosing blocks."""
     at = list(path).index(statement)
     for parent, child in zip(reversed(path[:at]), reversed(path[: at + 1]), strict=False):
         if isinstance(parent, ast.For | ast.While):

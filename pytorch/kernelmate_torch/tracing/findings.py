@@ -1,4 +1,4 @@
-"""Causes for which a program did not launch its kernels: the branches and handlers that it took, and what else the record shows.
+"""Reasons why a program did not launch its kernels: the branches and handlers that it took, and other recorded facts.
 
 Apart from branches, these are graph breaks, replaced implementations, names and modules, decompositions, and caches.
 """
@@ -225,7 +225,7 @@ def find(process: TracedProcess, expected: Iterable[str]) -> list[TraceFinding]:
 
 
 def _merged(found: Sequence[TraceFinding]) -> list[TraceFinding]:
-    """Joins findings of one place for several kernels."""
+    """Merges findings at the same position for several kernels."""
     by_place: dict[tuple[Any, ...], TraceFinding] = {}
     for one in found:
         place = (one.kind, one.file, one.line, one.guard, one.where)

@@ -86,7 +86,7 @@ def _is_own(name: str) -> bool:
 
 
 def is_named(shown: str, name: str) -> bool:
-    """Returns True if a GPU kernel has a name: as it is, with inductor's number, or with C++ parameters."""
+    """Returns True if a GPU kernel's name is `name`, apart from inductor's number or C++ parameters after it."""
     plain = re.sub(r"^(?:void )?(?:\(anonymous namespace\)::)?", "", shown).partition("(")[0].partition("<")[0]
     return re.sub(r"_\d+$", "", plain) == name or plain == name or plain.rpartition("::")[2] == name
 
@@ -376,7 +376,7 @@ def lines(
 
 
 def _process_words(process: TracedProcess) -> str:
-    """Returns a process's program with its rank, or the worker that it is; a worker's own command line says nothing."""
+    """Returns a process's program with its rank, or the kind of worker, whose command line would not identify it."""
     role, program = process.document["role"], program_name(process.arguments)
     return role if role.startswith("pytest-xdist") else f"{role}, {program}" if role else program
 

@@ -83,7 +83,7 @@ class Visit:
         return self.executions.compiled(self.node)
 
     def names_only(self, key: str) -> bool:
-        """Returns True if the name is one kernel itself, and is so still."""
+        """Returns True if the name denotes one kernel directly and was not rebound."""
         reference = self.reference
         return bool(reference["direct"]) and list(reference["kernels"]) == [key] and not reference["rebound"]
 

@@ -132,7 +132,7 @@ def options_on(request: SuggestRequest, metric: MetricName, *known: str, first: 
 
 
 def possible(judged: Judged, rng: Random) -> Iterator[MetricName]:
-    """Yields metrics that a version might be improved in, in random order by their frequency."""
+    """Yields metrics in which a version might be improved, in random order weighted by their frequency."""
     left = [(metric, share) for metric, share in WISHES if _can_fall(metric, judged.verdict)]
     while left:
         at = rng.choices(range(len(left)), [share for _, share in left])[0]

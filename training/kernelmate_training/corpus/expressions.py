@@ -323,7 +323,7 @@ def names_of(expr: Expr) -> frozenset[str]:
 
 
 def divides(expr: Expr) -> bool:
-    """Returns True if it contains a division by a literal."""
+    """Returns True if an expression contains a division by a literal."""
     if expr.op == "div" and expr.args[1].op == "const":
         return True
     if expr.op in ("hard_sigmoid", "hard_swish"):

@@ -140,7 +140,7 @@ class Rounds:
 
 
 class Judge:
-    """Judge of the texts of one group after another.
+    """Compiles, runs and measures the versions of one group after another.
 
     Args:
         target: the GPU to compile and predict for.

@@ -103,13 +103,13 @@ class _Team(Team):
     """A team whose reductions are returned as text."""
 
     def reduced(self, op: Op, value: str, buffer: str, *, again: bool = False) -> str:
-        """As `Team.reduce`."""
+        """Returns the text that `Team.reduce` writes."""
         code = Code(self.style)
         self.reduce(code, op, value, buffer, again=again)
         return "\n".join(code.lines)
 
     def shuffles(self, op: Op, value: str) -> str:
-        """As `Team.shuffled`."""
+        """Returns the text that `Team.shuffled` writes."""
         code = Code(self.style)
         self.shuffled(code, op, value)
         return "\n".join(code.lines)

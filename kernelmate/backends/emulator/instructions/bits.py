@@ -33,7 +33,7 @@ def decode_cnot(instruction: Instruction) -> Operation:
 
 @decodes("shl", "shr")
 def decode_shift(instruction: Instruction) -> Operation:
-    """Shifts. A count of the width or more gives 0, or the sign bit in every place for a signed right shift."""
+    """Shifts. A count of the width or more gives 0, or copies of the sign bit for a signed right shift."""
     require(instruction, _SHIFTS)
     kind = instruction.kind
     first, value, count = instruction.operands

@@ -254,7 +254,7 @@ def _fragment(instruction: Instruction) -> _Form:
 
 
 def _fragment_shape(instruction: Instruction) -> tuple[tuple[int, int, int], int]:
-    """Returns rows, columns and inner extent of a product, and the place of this qualifier."""
+    """Returns rows, columns and inner extent of a product, and the index of this qualifier."""
     for place, part in enumerate(instruction.parts):
         if found := _SHAPE.fullmatch(part):
             return (int(found[1]), int(found[2]), int(found[3])), place

@@ -79,7 +79,7 @@ class Warp:
 
 @dataclass(slots=True)
 class _DeferredStore:
-    """A store that is made after the lanes' loop: tables of places, values and, if predicated, lanes."""
+    """A store that is made after the lanes' loop: tables of addresses, values and, if predicated, lanes."""
 
     places: ir.Value
     values: list[tuple[ir.Value, ir.Type]]
@@ -374,7 +374,7 @@ class Body(LaneValues):
     # -------------------------------------------------------------------------------------------- counters
 
     def _interleaved(self, own: ir.Value) -> ir.Value:
-        """Returns the interleaved offset of a place in a thread's local frame: four bytes of each lane side by side."""
+        """Returns the interleaved offset of a byte in a thread's local frame: four bytes of each lane side by side."""
         b = self._b
         row = b.shl(b.lshr(own, number(2)), number(7))
         return b.or_(b.or_(row, b.shl(b.zext(self._lane, I64), number(2))), b.and_(own, number(3)))

@@ -25,7 +25,7 @@ from kernelmate.backends.emulator.operations import Branch
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """A launch's layout for native code: places of registers and uniforms in their tables, and the number of caches."""
+    """A launch's layout for native code: indices of registers and uniforms in their tables, and the number of caches."""
 
     registers: Mapping[str, int]
     uniforms: Mapping[Uniform, int]

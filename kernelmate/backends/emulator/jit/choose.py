@@ -50,7 +50,7 @@ class Chooser:
         text: PTX and name, the key of the cache.
         hasty: finish each launch as soon as possible, even if later launches would profit from compiled code.
         single: registers with one definition.
-        addresses: the integer arithmetic behind its addresses.
+        addresses: the integer arithmetic that computes its addresses.
 
     Attributes:
         suspicions: number of consecutive checked launches that had to run again under exact checks.

@@ -221,7 +221,7 @@ class HelperFunctions:
 
     @property
     def _paired(self) -> ir.Function:
-        """Returns the function that compares each lane's address with that of lane ^ step, if that lane is active.
+        """Returns the function that is true if each lane has the address of lane ^ step, wherever that lane is active.
 
         Its arguments are (address of 32 offsets, lanes, step).
         """

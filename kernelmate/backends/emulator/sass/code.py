@@ -57,7 +57,7 @@ class SassOp:
 
     @property
     def partial(self) -> bool:
-        """True if it may leave its results as they were."""
+        """True if the operation may leave its results unchanged."""
         return self.guard not in {None, "PT", "UPT"}
 
 

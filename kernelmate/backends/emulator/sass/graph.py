@@ -127,7 +127,7 @@ class ControlFlowGraph:
         return found
 
     def behind(self, block: SassBlock) -> set[int]:
-        """Returns all operations that a block's condition depends on."""
+        """Returns the indices of all operations that a block's condition depends on."""
         last = block.end - 1
         names = {predicate.lstrip("!") for predicate in block.condition}
         waiting = [source for name in names for source in self.sources(last, name)]

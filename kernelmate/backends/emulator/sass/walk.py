@@ -320,7 +320,7 @@ class _WarpGroup:
         self.values["SR_CgaCtaId"] = np.zeros((1, 1), np.uint32)
 
     def places(self) -> list[int]:
-        """Returns the blocks at which lanes are."""
+        """Returns the indices of the basic blocks at which lanes currently are."""
         there = np.flatnonzero(np.bincount(self.at.reshape(-1)))
         return [int(index) for index in there if index != _GONE]
 

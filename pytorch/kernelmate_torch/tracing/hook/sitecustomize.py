@@ -41,7 +41,7 @@ def _record() -> None:
 
 
 def _run_the_next() -> None:
-    """Runs the `sitecustomize` that this one stands before."""
+    """Runs the program's own `sitecustomize`, which this one hides."""
     path = [one for one in sys.path if one and Path(one).resolve() != HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)
     if spec is not None and spec.loader is not None:

@@ -1,4 +1,4 @@
-"""Calls functions when modules have been imported, or at once for those that are."""
+"""Calls functions once modules have been imported; at once if they already are."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ class Registry:
         self.depth = threading.local()
 
     def add(self, kernel: LaunchableKernel) -> LaunchableKernel:
-        """Adds a kernel; gives the one with its key if there is one."""
+        """Adds a kernel and returns it; a known kernel with the same key is returned instead."""
         known = self.kernels.get(kernel.key)
         if known is not None:
             return known
@@ -248,7 +248,7 @@ class Registry:
         return {one.scope: one for one in list(self.kernels.values()) if one.scope and one.user}
 
     def bind(self, value: Any, kernel: LaunchableKernel) -> None:
-        """Notes that an object of the program is a kernel; the object is kept alive, so that its identity stays its own."""
+        """Notes that an object of the program is a kernel; the object is kept alive, so that its `id` is not used again."""
         self.objects[id(value)] = (value, kernel.key)
 
     def bound(self, value: Any) -> str | None:

@@ -110,7 +110,7 @@ def _creating(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def user_function(function: Any) -> Any:
-    """Returns the function that the program gave to `triton_op`, which wraps it without saying so; another one as it is."""
+    """Returns the user's function that `triton_op` wrapped (without `__wrapped__`); any other function unchanged."""
     code = getattr(function, "__code__", None)
     if (
         code is None
@@ -230,7 +230,7 @@ def _follow_earlier(definition: Any) -> None:
 
 
 def counted(kernel: LaunchableKernel, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns an implementation that counts its launches, and what it raises."""
+    """Returns an implementation that counts its launches and its exceptions."""
 
     @functools.wraps(function)
     def launch(*args: Any, **named: Any) -> Any:

@@ -95,7 +95,7 @@ _RECORD: ProcessRecord | None = None
 
 
 def start(folder: Path) -> ProcessRecord:
-    """Begin to record this process; what is imported already is followed from now on.
+    """Begin to record this process; modules that are already imported are followed from now on.
 
     Args:
         folder: where the record is written.
@@ -134,7 +134,7 @@ def finish() -> None:
 
 
 def resume() -> None:
-    """Begins to record again in a process whose recording was finished: counts begin at nothing, under the same name."""
+    """Begins to record again in a process whose recording was finished: counts start at 0, under the same name."""
     assert _RECORD is not None
     forget()
     _RECORD.ended, _RECORD.backwards, _RECORD.replacements, _RECORD.notes = False, 0, [], []

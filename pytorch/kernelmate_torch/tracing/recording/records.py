@@ -110,7 +110,7 @@ def _caches() -> Iterator[dict[str, Any]]:
 
 
 def _rebound() -> Iterator[dict[str, Any]]:
-    """Yields functions of modules and classes that lead to kernels, whose names stand for functions now that do not."""
+    """Yields functions of modules and classes that lead to kernels and whose names were rebound to others that do not."""
     for module in _user_modules():
         for owner, node, above in definitions(source_file(module.__file__).tree):
             space = vars(module).get(owner) if owner else module
@@ -133,7 +133,7 @@ def _rebound() -> Iterator[dict[str, Any]]:
 
 
 def _rebound_in_objects() -> Iterator[dict[str, Any]]:
-    """Yields methods that lead to kernels, in whose place objects of the program hold something that does not."""
+    """Yields methods that lead to kernels and that single objects of the program replaced by others that do not."""
     kinds: dict[type, dict[str, FunctionType]] = {}
     found: dict[tuple[type, str, str], dict[str, Any]] = {}
     for one in gc.get_objects():

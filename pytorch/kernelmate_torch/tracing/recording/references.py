@@ -32,7 +32,7 @@ class KernelReference:
     """A name in a function that leads to a kernel.
 
     Attributes:
-        position: where it stands.
+        position: its position.
         kernels: keys of the kernels that it leads to.
         direct: True if the name is a kernel itself; otherwise a function or a class that leads to one.
         table: True if it names a table, of which one entry is a kernel.

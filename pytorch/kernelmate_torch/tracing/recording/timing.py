@@ -149,7 +149,7 @@ def _count(table: dict[str, list[float]], name: str, us: float) -> None:
 
 
 def _outermost(host: list[HostEvent]) -> Iterator[list[HostEvent]]:
-    """Yields each outermost operator with all calls inside it; calls outside operators, such as those of ranges, come alone."""
+    """Yields each outermost operator with all calls inside it; calls outside operators, such as those of ranges, are yielded alone."""
     tree: list[HostEvent] = []
     for one in sorted(host, key=lambda each: (each.thread, each.begin, -each.end)):
         inside = tree and tree[0].counted and one.thread == tree[0].thread and one.begin < tree[0].end
@@ -181,7 +181,7 @@ class ProfilerWindows:
         self._off = False
 
     def follow(self, profiler: Any) -> None:
-        """Begin, and give way to profilers of the program: their events are read in place of this one's."""
+        """Begin; while the program runs a profiler of its own, that profiler's events are read instead."""
         os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)
         kind = profiler.profile
         kind._prepare_trace = self._giving_way(kind._prepare_trace)
@@ -247,7 +247,7 @@ class ProfilerWindows:
             self._pause_until = time.monotonic() + SAMPLED * (time.monotonic() - ended)
 
     def between(self, frame: FrameType) -> None:
-        """Ends or begins a window if it is time to, at a point of the program that is outside operators."""
+        """Ends or begins a window if one is due; called outside operators."""
         now = time.monotonic()
         due = now - self._begun > WINDOW_S if self._profile is not None else now > self._pause_until
         if self._off or not due or threading.current_thread() is not threading.main_thread() or not _is_safe(frame):

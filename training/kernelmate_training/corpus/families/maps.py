@@ -272,7 +272,7 @@ def plane_sizes(rng: Random, rows: str, cols: str) -> tuple[tuple[Mapping[str, i
 
 
 def row_sizes(rng: Random, rows: str, cols: str) -> tuple[tuple[Mapping[str, int], ...], Mapping[str, int]]:
-    """As `plane_sizes`, with fewer elements, for kernels that process whole rows and take longer to emulate."""
+    """Returns sizes as `plane_sizes` does, with fewer elements, for kernels of whole rows, which take longer to emulate."""
     ordinary = rng.choice(((64, 256), (32, 512), (128, 160), (96, 192)))
     odd = rng.choice(((37, 53), (21, 101), (45, 77), (67, 29)))
     sizes = ({rows: ordinary[0], cols: ordinary[1]}, {rows: odd[0], cols: odd[1]}, {rows: 1, cols: 1})
