@@ -143,14 +143,25 @@ LG2_ROUNDER = 1.5 * 2.0 ** (52 - 21)
 """A float64 whose sum with a smaller number is a multiple of 2^-21."""
 
 
+def _of_library(name: str) -> Callable[[Array], Array]:
+    """Returns a float64 function over arrays with the results that native code has."""
+
+    def function(a: Array) -> Array:
+        from kernelmate.backends.emulator.jit.engine import array_function
+
+        return array_function(name)[0](a)
+
+    return function
+
+
 def _log2(a: Array) -> Array:
     """Returns the logarithm, a multiple of 2^-21 where it is below 1, since the absolute error there is up to 2^-22 (PTX ISA, lg2)."""
-    exact = np.log2(a)
+    exact = _of_library("log2")(a)
     return np.where(np.abs(exact) < 1, (exact + LG2_ROUNDER) - LG2_ROUNDER, exact)
 
 
 _FUNCTIONS: dict[str, Callable[[Array], Array]] = {
-    "ex2": np.exp2,
+    "ex2": _of_library("exp2"),
     "lg2": _log2,
     "sin": _of_turns(np.sin),
     "cos": _of_turns(np.cos),

@@ -1,4 +1,4 @@
-"""LLVM: compiles IR to an object, loads objects, and tests whether the C library computes the same as NumPy."""
+"""LLVM: compiles IR to an object, loads objects, and applies functions of the C library to arrays."""
 
 from __future__ import annotations
 
@@ -14,6 +14,30 @@ ENTRY = "run_warps"
 """Name of the generated function."""
 
 Native = Callable[[int], None]
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_LOOP = """
+declare double @{name}(double)
+
+define void @{entry}(i64 %count, ptr %from, ptr %to) {{
+entry:
+  %none = icmp sle i64 %count, 0
+  br i1 %none, label %done, label %loop
+loop:
+  %at = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %source = getelementptr double, ptr %from, i64 %at
+  %target = getelementptr double, ptr %to, i64 %at
+  %value = load double, ptr %source
+  %result = call double @{name}(double %value)
+  store double %result, ptr %target
+  %next = add i64 %at, 1
+  %more = icmp slt i64 %next, %count
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}}
+"""
+"""Applies a function of the C library to each element of an array."""
 
 
 @functools.cache
@@ -76,13 +100,41 @@ class LoadedObject:
             raise RuntimeError("the object does not hold the kernel's function")
         # A call through ctypes releases the GIL.
         self.run: Native = ctypes.CFUNCTYPE(None, ctypes.c_int64)(address)
+        self.apply: Any = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(address)
 
 
 @functools.cache
-def agrees(name: str) -> bool:
+def array_function(name: str) -> tuple[Callable[[Array], Array], bool]:
+    """Returns a float64 function over arrays, and True if the C library's function has the same results bit for bit.
+
+    It is NumPy's where that is known to be the same, as on CPUs without AVX-512, else the C library's in a compiled loop.
+    Without LLVM it is NumPy's.
+
+    Args:
+        name: the function's name in both, as `exp2`.
+    """
+    theirs: Callable[[Array], Array] = getattr(np, name)
+    if _agrees(name):
+        return theirs, True
+    try:
+        loop = LoadedObject(compile_text(_LOOP.format(name=name, entry=ENTRY)))
+    except Exception:  # noqa: BLE001 - LLVM is absent, or fails in its own ways
+        return theirs, False
+
+    def applied(values: Array) -> Array:
+        source = np.asarray(values, np.float64, order="C")
+        result = np.empty_like(source)
+        loop.apply(source.size, source.ctypes.data, result.ctypes.data)
+        return result
+
+    return applied, True
+
+
+@functools.cache
+def _agrees(name: str) -> bool:
     """Returns True if the C library's float64 function equals NumPy's bit for bit on ten thousand values.
 
-    On some CPUs NumPy has its own vectorised forms, whose last bit may differ.
+    On CPUs with AVX-512 NumPy has its own vectorised forms, whose last bit may differ.
     """
     features: Any = importlib.import_module("numpy._core._multiarray_umath")
     if features.__cpu_features__.get("AVX512_SKX"):

@@ -198,13 +198,13 @@ def lower_inverse_root(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
 
 @lowers("ex2", "lg2")
 def lower_special(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
-    """Calls the C library's function in f64 and rounds; used only if NumPy's results are the same."""
-    from kernelmate.backends.emulator.jit.engine import agrees
+    """Calls the C library's function in f64 and rounds; used only if arrays are given the same results."""
+    from kernelmate.backends.emulator.jit.engine import array_function
 
     form.require("ftz", "approx")
     name = _SPECIAL[form.parts[0]]
     (a,) = _inputs(b, form, values)
-    if a.type != FLOAT or not agrees(name):
+    if a.type != FLOAT or not array_function(name)[1]:
         raise NotNative
     kind = ir.FunctionType(DOUBLE, [DOUBLE])
     function = b.module.globals.get(name) or ir.Function(b.module, kind, name)
