@@ -22,7 +22,7 @@ ROOM = 8
 
 
 def fits_side(blocks: int, own: int) -> bool:
-    """Returns True if a second or third side may have so many blocks.
+    """Returns True if a second or third side of a grid may have this number of blocks.
 
     That is at most the baseline's number, or a few times as many if the limit is far.
     """

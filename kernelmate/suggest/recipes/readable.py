@@ -95,7 +95,7 @@ def _without_bare_blocks(old: Kernel, new: Kernel) -> Kernel:
 
 
 def _ends_statement(before: Sequence[str]) -> bool:
-    """Returns True if the lines end with a whole statement, so that a brace behind them begins a block without a head."""
+    """Returns True if the lines end with a whole statement, so that a brace after them begins a block without a head."""
     last = next((one for one in reversed(before) if one.strip() and not one.lstrip().startswith(("//", "#"))), "")
     return last.partition("//")[0].rstrip().endswith((";", "}"))
 

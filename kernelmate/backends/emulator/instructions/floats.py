@@ -147,7 +147,7 @@ def _of_library(name: str) -> Callable[[Array], Array]:
     """Returns a float64 function over arrays with the results that native code has."""
 
     def function(a: Array) -> Array:
-        from kernelmate.backends.emulator.jit.engine import array_function
+        from kernelmate.backends.emulator.llvm import array_function
 
         return array_function(name)[0](a)
 

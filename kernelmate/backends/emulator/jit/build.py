@@ -13,12 +13,12 @@ from llvmlite import ir
 
 from kernelmate.backends.emulator.decode import BasicBlock
 from kernelmate.backends.emulator.jit.body import Body, Warp, is_backward
-from kernelmate.backends.emulator.jit.engine import ENTRY
 from kernelmate.backends.emulator.jit.frame import NativeFrame, Uniform
 from kernelmate.backends.emulator.jit.helpers import HelperFunctions, bits
 from kernelmate.backends.emulator.jit.layout import Checks, Places, Slot
 from kernelmate.backends.emulator.jit.lowering import BOOL, I32, I64, POINTER, VOID, bump, item, load, number, whole
 from kernelmate.backends.emulator.jit.refine import ENDS, Refined, needs_of
+from kernelmate.backends.emulator.llvm import ENTRY
 from kernelmate.backends.emulator.memory import marks_of
 from kernelmate.backends.emulator.operations import Branch
 

@@ -199,7 +199,7 @@ def lower_inverse_root(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
 @lowers("ex2", "lg2")
 def lower_special(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
     """Calls the C library's function in f64 and rounds; used only if arrays are given the same results."""
-    from kernelmate.backends.emulator.jit.engine import array_function
+    from kernelmate.backends.emulator.llvm import array_function
 
     form.require("ftz", "approx")
     name = _SPECIAL[form.parts[0]]

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from kernelmate.backends.emulator import llvm
 from kernelmate.backends.emulator.decode import Decoded
-from kernelmate.backends.emulator.jit import engine, store
+from kernelmate.backends.emulator.jit import store
 from kernelmate.backends.emulator.jit.build import Interface, Shape, build
 from kernelmate.backends.emulator.jit.layout import Checks
 from kernelmate.backends.emulator.jit.refine import Refined
@@ -28,7 +29,7 @@ class NativeProgram:
 
     refined: Refined
     interface: Interface
-    loaded: engine.LoadedObject
+    loaded: llvm.LoadedObject
 
 
 def program_for(refined: Refined, shape: Shape, text: str, *, quick: bool = False) -> NativeProgram:
@@ -76,7 +77,7 @@ def _is_there(key: str) -> bool:
 
 def _key(shape: Shape, text: str, *, quick: bool = False) -> str:
     parts = (
-        VERSION, _own_code(), engine.describe(), text, repr(quick),
+        VERSION, _own_code(), llvm.describe(), text, repr(quick),
         repr(sorted(shape.constants)), repr(sorted(shape.fixed)), repr(shape.counts), _text_of(shape.checks),
     )  # fmt: skip
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -113,15 +114,15 @@ def _kept(refined: Refined, key: str) -> NativeProgram | None:
         return None
     try:
         head, code = kept
-        return NativeProgram(refined, _interface_of(head), engine.LoadedObject(code))
+        return NativeProgram(refined, _interface_of(head), llvm.LoadedObject(code))
     except (RuntimeError, ValueError, KeyError, TypeError):
         return None  # An entry that does not load is as good as none.
 
 
 def _made(refined: Refined, shape: Shape, key: str, *, quick: bool) -> NativeProgram:
     text, interface = build(refined, shape)
-    code = engine.compile_text(text, quick=quick)
-    program = NativeProgram(refined, interface, engine.LoadedObject(code))
+    code = llvm.compile_text(text, quick=quick)
+    program = NativeProgram(refined, interface, llvm.LoadedObject(code))
     store.write(key, _head_of(interface), code)
     return program
 

@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult
-from kernelmate.backends.emulator import EmulatorBackend
-from kernelmate.backends.emulator.jit import choose, engine, program, store
+from kernelmate.backends.emulator import EmulatorBackend, llvm
+from kernelmate.backends.emulator.jit import choose, program, store
+from kernelmate.backends.emulator.jit.refine import refine
 from kernelmate.records import Compiled, LaunchShape, Target
 
 Launch = Callable[..., RunResult]
@@ -61,13 +62,13 @@ def right(result: RunResult, addend: int = 0) -> bool:
 @pytest.fixture
 def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
-    compile_text = engine.compile_text
+    compile_text = llvm.compile_text
 
     def counted(text: str, *, quick: bool) -> bytes:
         seen.append(text)
         return compile_text(text, quick=quick)
 
-    monkeypatch.setattr(engine, "compile_text", counted)
+    monkeypatch.setattr(llvm, "compile_text", counted)
     return seen
 
 
@@ -191,13 +192,13 @@ def test_a_kernel_is_compiled_for_speed_once_its_launches_take_longer_than_that(
     cache: Path, compiled: Callable[..., Compiled], gpu: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     efforts: list[bool] = []
-    compile_text = engine.compile_text
+    compile_text = llvm.compile_text
 
     def noted(text: str, *, quick: bool) -> bytes:
         efforts.append(quick)
         return compile_text(text, quick=quick)
 
-    monkeypatch.setattr(engine, "compile_text", noted)
+    monkeypatch.setattr(llvm, "compile_text", noted)
     module = EmulatorBackend("always").load(compiled(doubling(), "k"), gpu)
     run = Run(LaunchShape((1, 1, 1), (64, 1, 1)), (ArrayArgument("a", np.arange(64, dtype=np.uint32)),), check=False)
     assert right(module.run(run))
@@ -207,7 +208,7 @@ def test_a_kernel_is_compiled_for_speed_once_its_launches_take_longer_than_that(
     assert efforts == [True, False]
     monkeypatch.undo()
     program.forget()
-    monkeypatch.setattr(engine, "compile_text", noted)
+    monkeypatch.setattr(llvm, "compile_text", noted)
     monkeypatch.setenv("KERNELMATE_CACHE_DIR", str(cache.parent))
     assert right(module.run(run))
     assert efforts == [True, False], "the faster one is taken where it is there"
@@ -218,9 +219,33 @@ def test_another_kernel_or_another_cpu_is_another_program(
 ) -> None:
     assert right(double(1), 1)
     assert right(double(2), 2)
-    monkeypatch.setattr(engine, "describe", lambda: "another machine")
+    monkeypatch.setattr(llvm, "describe", lambda: "another machine")
     assert right(double(2), 2)
     assert len(list(cache.glob("*.bin"))) == 3
+
+
+@pytest.mark.parametrize("name", ["exp2", "log2"])
+@pytest.mark.parametrize("shape", [(), (5,), (3, 4)])
+def test_functions_of_the_c_library_are_applied_to_arrays_of_any_shape(name: str, shape: tuple[int, ...]) -> None:
+    values = np.random.default_rng(3).uniform(0.25, 40, shape)
+    function, exactly = llvm.array_function(name)
+    assert exactly
+    found = function(np.asarray(values))
+    assert found.shape == shape
+    np.testing.assert_allclose(found, getattr(np, name)(values), rtol=1e-15)
+
+
+@pytest.mark.parametrize("name", ["ex2", "lg2"])
+def test_exponentials_and_logarithms_have_a_native_form(
+    name: str, compiled: Callable[..., Compiled], gpu: Target
+) -> None:
+    ptx = doubling().replace(".reg .b32 %r<4>;", ".reg .b32 %r<4>; .reg .f32 %f<3>;")
+    ptx = ptx.replace(
+        "add.u32 %r1, %r1, %r1;", f"cvt.rn.f32.u32 %f0, %r1; {name}.approx.f32 %f1, %f0; mov.b32 %r1, %f1;"
+    )
+    module = EmulatorBackend("always").load(compiled(ptx, "k"), gpu)
+    pieces = refine(module.decoded, module._facts.single)
+    assert all(pieces.native)
 
 
 def test_without_llvmlite_numpy_does_it_all(
@@ -229,7 +254,7 @@ def test_without_llvmlite_numpy_does_it_all(
     def broken(text: str, *, quick: bool) -> bytes:
         raise RuntimeError("LLVM ERROR: no such target")
 
-    monkeypatch.setattr(engine, "compile_text", broken)
+    monkeypatch.setattr(llvm, "compile_text", broken)
     with caplog.at_level(logging.WARNING):
         assert right(double())
     assert "goes on without native code" in caplog.text
