@@ -9,6 +9,7 @@ import pytest
 
 from kernelmate.backends import processes
 from kernelmate.backends.base import EmulationTooLarge
+from kernelmate.checks.cases import MOST_SUGGESTED
 from kernelmate.checks.judge import judge
 from kernelmate.checks.size_plan import needed_bytes
 from kernelmate.compiler import find_target
@@ -135,6 +136,34 @@ def test_a_size_of_our_own_that_is_too_large_is_only_said(verdict_on) -> None:
     judgement = verdict_on(body(too_large_from(100)), block=block, against=False)
     assert judgement.correct is True
     assert any("not tried at n = 257: the launch takes over" in reason for reason in judgement.reasons)
+
+
+def test_a_smaller_size_replaces_one_that_the_code_suggests_and_that_is_too_large(verdict_on, monkeypatch) -> None:
+    monkeypatch.setattr("kernelmate.checks.size_choice.further_sizes", lambda *_: ({"n": 70_000}, {"n": 3_000}))
+    judgement = verdict_on(body(too_large_from(20_000)))
+    sizes = [case.size["n"] for case in judgement.cases]
+    assert 70_000 not in sizes
+    assert sizes[-2:] == [17_501, 3_000]
+    assert not any("not tried" in reason for reason in judgement.reasons)
+
+
+def test_a_suggested_size_without_a_smaller_one_beyond_the_others_is_only_said(verdict_on, monkeypatch) -> None:
+    monkeypatch.setattr("kernelmate.checks.size_choice.further_sizes", lambda *_: ({"n": 70_000}, {"n": 1_040}))
+    judgement = verdict_on(body(too_large_from(1_050)))
+    assert judgement.correct is True
+    assert [case.size["n"] for case in judgement.cases][-1] == 1_040
+    assert any("not tried at n = 1095: the launch takes over" in reason for reason in judgement.reasons)
+
+
+def test_a_launch_at_a_suggested_size_may_take_fewer_instructions(
+    python_backend, contract_of, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr("kernelmate.checks.size_choice.further_sizes", lambda *_: ({"n": 70_000},))
+    contract = contract_of(DOUBLE)
+    candidate, baseline = (python_backend.version(contract, body(honest), name) for name in ("candidate", "baseline"))
+    judge(task_of(candidate, baseline, tmp_path), python_backend, lambda *_: None, lambda *_: None)
+    limits = {run.key[0]: run.total_limit for run in python_backend.runs[candidate.compiled.binary] if run.key}
+    assert limits[(("n", 70_000),)] == MOST_SUGGESTED < limits[(("n", 1_000),)]
 
 
 def test_what_cannot_be_told_from_zero_counts_neither_way(verdict_on) -> None:

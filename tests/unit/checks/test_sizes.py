@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernelmate.checks.size_choice import smaller_size
 from kernelmate.checks.sizes import MOST_ELEMENTS, MOST_OWN_SIZES, own_sizes
 from kernelmate.records import Argument, Contract
 from kernelmate.source import argument_shapes, launch_shape, size_allowed
@@ -74,3 +75,16 @@ def test_names_stand_in_the_contracts_order() -> None:
     listed = ({"rows": 64, "cols": 64},)
     sizes = own_sizes(contract(listed, grid="max(rows, 1)", shape=("rows", "cols")), listed)
     assert {tuple(size) for size in sizes} == {("rows", "cols")}
+
+
+def test_a_smaller_size_is_one_of_the_name_that_exceeds_the_others_most() -> None:
+    rows = contract(({"n": 64, "m": 64},), shape=("n", "m"))
+    tried = ({"n": 64, "m": 64}, {"n": 257, "m": 3})
+    assert smaller_size(rows, {"n": 3, "m": 4096}, tried) == {"n": 3, "m": 1025}
+    assert smaller_size(rows, {"n": 4096, "m": 3}, tried) == {"n": 1025, "m": 3}
+    assert smaller_size(rows, {"n": 800, "m": 3}, tried) is None
+
+
+def test_a_smaller_size_meets_require() -> None:
+    eights = contract(({"n": 64},), require=("n % 8 == 0",))
+    assert smaller_size(eights, {"n": 4096}, ({"n": 64},)) == {"n": 1032}
