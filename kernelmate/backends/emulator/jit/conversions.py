@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
+from kernelmate.backends.emulator.instructions.floats import NARROW
 from kernelmate.backends.emulator.jit.floats import flush, saturate
 from kernelmate.backends.emulator.jit.lowering import (
     DOUBLE,
@@ -20,6 +21,7 @@ from kernelmate.backends.emulator.jit.lowering import (
     type_of,
     widen,
 )
+from kernelmate.backends.emulator.jit.narrow import converted
 from kernelmate.backends.emulator.spaces import from_generic, to_generic
 from kernelmate.backends.emulator.types import SIZES
 
@@ -98,6 +100,8 @@ _TO_INTEGER = {"rni": "llvm.rint", "rzi": "llvm.trunc", "rmi": "llvm.floor", "rp
 @lowers("cvt")
 def lower_convert(b: ir.IRBuilder, form: Form, values: Sequence[ir.Value]) -> ir.Value:
     """Lowers conversions that round to nearest or to an integer."""
+    if not NARROW.isdisjoint(form.parts):
+        return converted(b, form, values)
     form.require("rn", "ftz", "sat", *_TO_INTEGER)
     target, source = form.results[0], form.sources[0]
     if {target, source} != set(form.parts[-2:]) or len(values) != 1:

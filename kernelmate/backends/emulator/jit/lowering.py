@@ -70,7 +70,7 @@ def lowers(*names: str) -> Callable[[Lowering], Lowering]:
 
 
 def type_of(kind: str) -> ir.Type:
-    """Returns the LLVM type of a PTX type's values.
+    """Returns the LLVM type of a PTX type's values; of narrow floats it is that of their bits.
 
     Raises:
         NotNative: it has no native type.
@@ -81,7 +81,7 @@ def type_of(kind: str) -> ir.Type:
         return FLOAT
     if kind == "f64":
         return DOUBLE
-    if kind[0] in "usb" and kind[1:].isdigit():
+    if (kind[0] in "usb" and kind[1:].isdigit()) or kind in _NARROW:
         return ir.IntType(8 * SIZES[kind])
     raise NotNative
 
@@ -124,7 +124,7 @@ def lower(b: ir.IRBuilder, form: Form, values: Sequence[ir.Value]) -> tuple[ir.V
         NotNative: it has no native form.
     """
     found = LOWERINGS.get(form.parts[0])
-    if found is None or not _NARROW.isdisjoint(form.parts):
+    if found is None or (form.parts[0] != "cvt" and not _NARROW.isdisjoint(form.parts)):
         raise NotNative
     results = found(b, form, values)
     return results if isinstance(results, tuple) else (results,)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
 from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.backends.emulator.bind import single_definitions
 from kernelmate.backends.emulator.decode import decode
 from kernelmate.backends.emulator.jit.choose import Chooser
 from kernelmate.backends.emulator.jit.refine import refine
@@ -106,8 +107,6 @@ def test_kernels_give_the_same_bits_and_counts(name: str, seed: int, gpu: Target
 
 
 def test_most_of_ordinary_kernels_is_native(gpu: Target) -> None:
-    from kernelmate.backends.emulator.bind import single_definitions
-
     for name in ("saxpy", "stencil2d", "matmul_tiled", "softmax_f4"):
         code = compile_kernel(KERNELS[name], (), instance=None, target=gpu, options=CompileOptions())
         decoded = decode(link(parse_program(code.ptx, code.lowered_name), code.lowered_name))
@@ -115,6 +114,43 @@ def test_most_of_ordinary_kernels_is_native(gpu: Target) -> None:
         steps = [block.end - block.start for block in refined.decoded.blocks]
         native = sum(size for size, is_native in zip(steps, refined.native, strict=True) if is_native)
         assert native > 0.9 * sum(steps), name
+
+
+CONVERSIONS = """.version 8.6
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 p0, .param .u64 p1, .param .u64 p2, .param .u64 p3, .param .u64 p4, .param .u64 p5) {
+.reg .b16 %h<4>; .reg .b32 %r<6>; .reg .f32 %f<4>; .reg .b64 %d<14>;
+ld.param.u64 %d0, [p0]; ld.param.u64 %d1, [p1]; ld.param.u64 %d2, [p2]; ld.param.u64 %d3, [p3];
+ld.param.u64 %d4, [p4]; ld.param.u64 %d5, [p5];
+mov.u32 %r0, %ctaid.x; mov.u32 %r1, %ntid.x; mov.u32 %r2, %tid.x; mad.lo.s32 %r3, %r0, %r1, %r2;
+mul.wide.u32 %d6, %r3, 2; mul.wide.u32 %d7, %r3, 4;
+add.s64 %d8, %d0, %d6; ld.global.u16 %h0, [%d8];
+cvt.f32.f16 %f0, %h0; add.s64 %d9, %d2, %d7; st.global.f32 [%d9], %f0;
+add.s64 %d10, %d1, %d7; ld.global.f32 %f2, [%d10];
+cvt.rn.f16.f32 %h1, %f2; add.s64 %d11, %d3, %d6; st.global.u16 [%d11], %h1;
+cvt.rn.bf16.f32 %h2, %f2; add.s64 %d12, %d4, %d6; st.global.u16 [%d12], %h2;
+cvt.rn.f16x2.f32 %r4, %f2, %f0; add.s64 %d13, %d5, %d7; st.global.u32 [%d13], %r4;
+ret;
+}"""
+
+
+def test_conversions_of_16_bit_floats_give_the_same_bits(gpu: Target, compiled: Callable[..., Compiled]) -> None:
+    bits = np.random.default_rng(1).integers(0, 1 << 32, 1 << 16, dtype=np.uint32)
+    ties = np.arange(1 << 14, dtype=np.uint32) << np.uint32(12)
+    bits[: 1 << 14] = ties | np.uint32(0x33000000)  # around the subnormal numbers of f16, ties among them
+    bits[1 << 14 : 1 << 15] |= np.uint32(0x7F800000)  # infinite, and NaN
+    values = (
+        np.arange(1 << 16, dtype=np.uint16), bits.view(f32), np.zeros(1 << 16, f32), np.zeros(1 << 16, np.uint16),
+        np.zeros(1 << 16, np.uint16), np.zeros(1 << 16, np.uint32),
+    )  # fmt: skip
+    code = compiled(CONVERSIONS, "k")
+    run = Run(LaunchShape((256, 1, 1), (256, 1, 1)), arguments(*values), check=False)
+    numpy, native = both_ways(code, gpu, run)
+    assert_same(numpy, native)
+    np.testing.assert_array_equal(numpy.arrays["p2"], values[0].view(np.float16).astype(f32))
+    decoded = decode(link(parse_program(code.ptx, "k"), "k"))
+    assert all(refine(decoded, single_definitions(decoded)).native)
 
 
 # ------------------------------------------------------------------------------- random straight-line programs
