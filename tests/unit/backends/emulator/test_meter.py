@@ -231,7 +231,7 @@ MASKS = [
     ("y[t] = __ballot_sync(0x1, t & 1);", "error", "does not name the thread itself"),
     ("if (t >= 20) return; y[t] = __ballot_sync(0xffffffff, t & 1);", "warning", "names threads that end without it"),
     ("if (t < 16) y[t] = __shfl_xor_sync(0xffffffff, t, 1);", "warning", "names threads that end without it"),
-    ("if (t < 16) y[t] = __any_sync(0xffffffff, t == 3); else __syncthreads();", "error", "never come"),
+    ("if (t < 16) y[t] = __any_sync(0xffffffff, t == 3); else __syncthreads();", "error", "never reach it"),
 ]
 
 
