@@ -387,7 +387,7 @@ def made(number: int = 1, name: str = "0:y", dtype: str = "float64", shape: tupl
         (made(dtype="object") + bytes(16), "sent object"),
         (made(dtype="float32") + bytes(8), "sent float32"),
         (made(name="0:z") + bytes(16), "other arrays"),
-        (made(number=7) + bytes(16), "another question"),
+        (made(number=7) + bytes(16), "another request"),
         (header(frames.ReferenceLoaded(1, {})), "other arrays"),
         (b"\xff\xff\xff\xff", "a header of 4294967295 bytes"),
         (b"\x00\x00\x00\x03abc", "not an answer"),
