@@ -507,7 +507,9 @@ def grouped(make: Any, folder: Path, body: str = "") -> tuple[Kernel, Contract]:
 
 def test_rows_of_several_axes_have_the_contracts_word(make: Any, tmp_path: Path) -> None:
     text = file_of(*grouped(make, tmp_path), tmp_path).unit.text
-    assert re.search(r"const size_t group = blockIdx\.x;  // of all n \* groups$", text, re.MULTILINE)
+    index = "const size_t group = static_cast<size_t>(blockIdx.y) * groups + blockIdx.x;  // of all n * groups\n"
+    assert index in text
+    assert '// grid = ["groups", "n"]' in text
     assert "work_group<" in text
     assert "x_group" in text
     assert "_row" not in text
@@ -515,7 +517,7 @@ def test_rows_of_several_axes_have_the_contracts_word(make: Any, tmp_path: Path)
 
 def test_a_row_of_several_axes_begins_at_a_multiple_of_what_it_has(make: Any, tmp_path: Path) -> None:
     text = first(*grouped(make, tmp_path), tmp_path).helpers
-    assert re.search(r"const int first_\w+ = static_cast<int>\(group % groups\) \* \(c / groups\);", text)
+    assert re.search(r"const int first_\w+ = blockIdx\.x \* \(c / groups\);", text)
 
 
 def test_a_size_that_is_positive_has_no_floor(make: Any, tmp_path: Path) -> None:

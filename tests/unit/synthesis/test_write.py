@@ -456,7 +456,7 @@ def test_a_variance_as_a_difference_of_squares_is_refused(make: Any, tmp_path: P
 REFUSED = {
     "a transposition in place": ({"x": "inout float32[rows, rows]", **SIZES}, "x.T", "another order"),
     "a sum of everything": ({"x": "in float32[rows, cols]", "y": "out float32[1]", **SIZES}, "x.sum().reshape(1)", "whole array", "{ rows = 3000, cols = 100 }"),
-    "a size that is not a parameter": ({"x": "in float32[rows]", "y": "out float32[rows]", "a": "float32 = 2"}, "x * a", "does not get the size"),
+    "a size that is not a parameter": ({"x": "in float32[rows]", "y": "out float32[rows]", "a": "float32 = 2"}, "x * a", "gets the size rows only through its grid"),
     "a floating result that is no whole number": ({"x": "in float32[rows]", "y": "out int32[rows]", "rows": "int32"}, "np.sqrt(x)", "rounds"),
 }  # fmt: skip
 
