@@ -93,27 +93,19 @@ def median_us(times: SizeTimes, of: Literal["before", "after"]) -> float | None:
 def never_vetoes(times: SizeTimes) -> bool:
     """Returns True for a size at which a slowdown never rejects a version.
 
-    Its weight is 0, or it is unweighted with times that launch overhead dominates and that differ by less than 1 us. A
-    predicted difference there is less than the error of the model: the size never rejects a version if the kernel mostly
-    launches and the version is predicted to take less than twice its time.
+    Its weight is 0, or it is unweighted with times that launch overhead dominates and that differ by less than 1 us.
     """
     if times.weight is not None:
         return times.weight == 0
-    if times.headline or times.before is None or times.after is None or not _mostly_launches(times.before):
+    if times.headline or times.before is None or times.after is None or not mostly_launching(times):
         return False
-    more_us = times.after.median_us - times.before.median_us
-    if "predicted" in (times.before.kind, times.after.kind):
-        return more_us < times.before.median_us
-    return abs(more_us) < LAUNCH_US and mostly_launching(times)
+    return abs(times.after.median_us - times.before.median_us) < LAUNCH_US
 
 
 def mostly_launching(times: SizeTimes) -> bool:
     """Returns True if launch overhead dominates both times: each is less than twice an empty kernel's."""
-    return all(timing is not None and _mostly_launches(timing) for timing in (times.before, times.after))
-
-
-def _mostly_launches(timing: Timing) -> bool:
-    return any(note.startswith(MOSTLY_LAUNCHING) for note in timing.notes)
+    both = (times.before, times.after)
+    return all(timing is not None and any(n.startswith(MOSTLY_LAUNCHING) for n in timing.notes) for timing in both)
 
 
 def pair_sizes(

@@ -383,30 +383,6 @@ def test_a_predicted_launch_bound_size_never_vetoes_either(verdict, timing) -> N
     assert launching.trade_offs[0].startswith("slower at n=2: predicted 0.71x")
 
 
-@pytest.mark.parametrize(("small_us", "accepted"), [(4.3, None), (4.6, False)])
-def test_a_size_at_which_the_kernel_launches_vetoes_a_prediction_of_twice_its_time(
-    small_us: float, accepted: bool | None, verdict, timing
-) -> None:
-    """A tile for a size smaller than it costs about as much as the launch; the model's error is larger."""
-    shape, launching = (
-        LaunchShape((1, 1, 1), (32, 1, 1)),
-        ("mostly launching: an empty kernel is predicted to take 2 us",),
-    )
-    there = replace(timing(2.2, 1.6, "predicted"), notes=launching)
-    before = [
-        SizeMetrics({"n": 1}, shape, None, timing(400, 1.6, "predicted")),
-        SizeMetrics({"n": 2}, shape, None, there),
-    ]
-    here = timing(small_us, 1.6, "predicted")
-    after = [
-        SizeMetrics({"n": 1}, shape, None, timing(100, 1.6, "predicted")),
-        SizeMetrics({"n": 2}, shape, None, here),
-    ]
-    baseline, candidate = verdict(time_us=400), verdict(time_us=100)
-    found = decide(FASTER, baseline, candidate, before, after, contract=contract_of(2), error=EDITED)
-    assert found.accepted is accepted
-
-
 @pytest.mark.parametrize(("slower", "accepted"), [(1.08, True), (1.12, False)])
 def test_a_counted_objectives_time_is_bound_by_the_slowdown_at_every_size(
     judged, slower: float, accepted: bool
