@@ -2,7 +2,7 @@
 
 // /// kernelmate
 // sizes = [{ images = 32, channels = 64, pixels = 12544 }, { images = 3, channels = 5, pixels = 61 }, { images = 1, channels = 1, pixels = 1 }]
-// grid = ["cdiv(pixels, 64)", "cdiv(channels, 64)", "images"]
+// grid = ["cdiv(pixels, 64) * images", "cdiv(channels, 64)"]
 // block = 256
 // reference = "../naive/reference.py:nchw_to_nhwc"
 // [args]
@@ -15,9 +15,10 @@
 __global__ void nchw_to_nhwc(const float* __restrict__ x, float* __restrict__ out, int images, int channels,
                              int pixels) {
   __shared__ __align__(16) float tile[64][64];  // [pixel][channel ^ pixel / 4 % 8 * 4]
-  int left = blockIdx.x * 64, top = blockIdx.y * 64, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  x += (size_t)blockIdx.z * channels * pixels;
-  out += (size_t)blockIdx.z * channels * pixels;
+  int strips = (pixels + 63) / 64, image = blockIdx.x / strips;  // images in x, where they may be more than 65535
+  int left = blockIdx.x % strips * 64, top = blockIdx.y * 64, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  x += (size_t)image * channels * pixels;
+  out += (size_t)image * channels * pixels;
   bool wide_in = pixels % 4 == 0 && (size_t)x % 16 == 0, wide_out = channels % 4 == 0 && (size_t)out % 16 == 0;
   float4 v[4];
 #pragma unroll

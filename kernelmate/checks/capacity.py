@@ -384,13 +384,18 @@ def capacity_sizes(contract: Contract, listed: Sequence[Size], tried: Sequence[S
     return tuple(found)
 
 
+def increased(value: int) -> Iterator[int]:
+    """Yields values just above one, to meet a `require`: the next odd ones first, then multiples of powers of two."""
+    for more in ROUNDS:
+        yield value + more if more % 2 else -(-value // more) * more + more
+
+
 def _grown(name: str, bases: Sequence[Size], most: int) -> Iterator[Size]:
     """Yields listed sizes with one name enlarged beyond any tried value, the largest first."""
     top = max(size[name] for size in bases)
     value = max(BEYOND * top, LEAST_BEYOND if top > KEPT else 0)
     while value > most:
-        for more in ROUNDS:
-            rounded = value + more if more % 2 else -(-value // more) * more + more
+        for rounded in increased(value):
             yield from ({**base, name: rounded} for base in bases[:1])
             yield {**{other: min(small, FEW) for other, small in bases[0].items()}, name: rounded}
             yield {**dict.fromkeys(bases[0], 1), name: rounded}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -279,7 +280,7 @@ class CaseJudge:
 
             record.note(FindingCode.NAN_HANDLING, "error", lost_nan.find(outcome, theirs.nans, answer, closer))
         if self._written and shot.style.plants_nan and answer is not None and not outcome.stopped:
-            record.note(FindingCode.NAN_HANDLING, "error", lost_nan.find_of_reference(outcome, answer))
+            record.note(FindingCode.NAN_HANDLING, "error", lost_nan.find_of_reference(outcome, answer, partial(self.oracle.evaluated, size)))
         return replace(self._seen(record, outcome, settled, baseline_right, weight), guessed=guessed)
 
     def _seen(

@@ -232,6 +232,15 @@ class Oracle:
         with self._device.computing():
             yield self._placed(reference, size, given, exact=True)
 
+    def evaluated(self, size: Size, given: Arrays) -> Expected:
+        """Returns a Python reference's outputs for inputs, which are not stored.
+
+        Raises:
+            ReferenceFailed: the reference failed.
+        """
+        with self._evaluating(size, given) as reference:
+            return reference(given, size)
+
     def inputs(self, size: Size, shot: PlannedLaunch) -> Arrays:
         """Returns the inputs that a launch specifies; they must not be written to.
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelmate.checks.capacity import further_sizes, scratch_sizes, unlaunchable_sizes
+from kernelmate.checks.capacity import (
+    MOST_ELEMENTS_AROUND,
+    MOST_THREADS_AROUND,
+    further_sizes,
+    increased,
+    scratch_sizes,
+    unlaunchable_sizes,
+)
 from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.causes import size_text
 from kernelmate.checks.code_inputs import suggested_styles, with_styles
@@ -13,13 +20,11 @@ from kernelmate.checks.guards import surroundings
 from kernelmate.checks.laws import MEDIUM_ELEMENTS, elements_at
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.size_plan import PlannedSize, selected_sizes, tried_sizes
-from kernelmate.checks.sizes import holding_size
+from kernelmate.checks.sizes import holding_size, usable
 from kernelmate.checks.styles import COUNTED, LARGEST_SUMS, narrow_inputs
 from kernelmate.checks.sums import counter_sizes, saturating_sizes
 from kernelmate.checks.values import EVERY_HALF
-from kernelmate.errors import ContractError
 from kernelmate.records import Contract, JudgeTask, Size
-from kernelmate.source import size_allowed
 from kernelmate.source.conditions import Condition
 
 LONGEST_OWN_S = 2.0
@@ -27,9 +32,6 @@ LONGEST_OWN_S = 2.0
 
 SMALLER = 4
 """Divisor of a size at which a launch takes too long: each attempt may cost a second."""
-
-ODD_STEPS = (1, 3, 5, 8)
-"""Increments tried to meet a `require`; odd ones come first, since they are not multiples of any tile."""
 
 
 def chosen_sizes(
@@ -99,13 +101,6 @@ def smaller_size(contract: Contract, size: Size, tried: Sequence[Size]) -> Size 
     name = max(size, key=lambda each: size[each] / max(1, most[each]), default=None)
     if name is None:
         return None
-    value = size[name] // SMALLER
-    found = ({**size, name: value + more} for more in ODD_STEPS if most[name] < value + more < size[name])
-    return next((one for one in found if _allowed(contract, one)), None)
-
-
-def _allowed(contract: Contract, size: Size) -> bool:
-    try:
-        return size_allowed(contract, size)
-    except ContractError:
-        return False
+    larger = (value for value in increased(size[name] // SMALLER) if most[name] < value < size[name])
+    found = ({**size, name: value} for value in larger)
+    return next((one for one in found if usable(contract, one, MOST_THREADS_AROUND, MOST_ELEMENTS_AROUND)), None)

@@ -139,6 +139,11 @@ def names_in(expression: str) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(found, key=lambda pair: pair[1]))
 
 
+def as_factor(text: str) -> str:
+    """Returns an expression as a factor of a product: a name or a number as it is, another expression in parentheses."""
+    return text if text.isidentifier() or text.isdecimal() else f"({text})"
+
+
 def check_names(expression: str, known: Iterable[str]) -> None:
     """Refuse an unknown name.
 

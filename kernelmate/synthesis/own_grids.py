@@ -10,7 +10,7 @@ from dataclasses import replace
 from kernelmate.errors import ContractError
 from kernelmate.records import Contract
 from kernelmate.source import launch_shape
-from kernelmate.source.expressions import evaluate, names_in, parse_expression
+from kernelmate.source.expressions import as_factor, evaluate, names_in, parse_expression
 from kernelmate.source.host_code import factors_of
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel
 from kernelmate.synthesis.plan import Refused
@@ -53,7 +53,7 @@ def _of_rows(written: WrittenKernel, kernel: KernelText, factors: list[str]) -> 
         lengths = [kernel.size(side) for side in kernel.contract.grid[:-1]]
     except Refused:
         return None
-    lengths = [one if one.isidentifier() else f"({one})" for one in lengths]
+    lengths = [as_factor(one) for one in lengths]
     number = f"blockIdx.{'xyz'[len(own) - 1]}"
     number = number if row[1] == "int" else f"static_cast<size_t>({number})"
     for letter, length in zip("yx"[3 - len(own) :], lengths[::-1], strict=True):

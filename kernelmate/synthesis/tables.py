@@ -85,7 +85,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     first, last, ending = _element(xp, 0), _element(xp, count - 1), _element(fp, count - 1)
     before = _element(fp, 0) if left is None else left
     behind = ending if right is None else where(x > last, right, ending)
-    return where(x < first, before, where(x < last, between, behind))
+    # NaN compares false with both ends, and stays NaN between any two values.
+    return where(x < first, before, where(x >= last, behind, between))
 
 
 def _element(a: Any, place: Any) -> Any:

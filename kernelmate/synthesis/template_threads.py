@@ -51,6 +51,7 @@ def with_threads_parameter(parameter: str, threads: str, definition: str, helper
     for number in using:
         pieces[number] = _as_template(pieces[number], parameter)
     texts = [re.sub(rf"\b{named[1]}\b", parameter, _with_arguments(one, called, parameter)) for one in [*pieces, body]]
+    texts[-1] = _with_whole_groups(texts[-1], texts, parameter)
     *pieces, body = (_folded(one, width) for one in texts)
     return body, "\n\n".join(pieces).strip("\n")
 
@@ -74,6 +75,24 @@ def _without_guard(definition: str, parameter: str) -> str:
     tests = [one for one in re.split(r"\s*&&\s*", guard[1]) if not re.fullmatch(rf"{parameter} == \d+", one)]
     left = guard[0].replace(guard[1], " && ".join(tests)) if tests else ""
     return definition.replace(guard[0], left, 1)
+
+
+def _with_whole_groups(definition: str, texts: Sequence[str], parameter: str) -> str:
+    """Returns a kernel that compiles only for numbers of threads that are multiples of what the texts divide them by.
+
+    A remainder, such as the last part of a warp, would have no place in what is divided.
+    """
+    divisors = {found[1] for one in texts for found in re.finditer(rf"\b{parameter} / (\w+)", one)}
+    constants = {*re.findall(r"^constexpr int (\w+) = ", "\n".join(texts), re.MULTILINE)}
+    divisors = {one for one in divisors if one.isdecimal() or one in constants}
+    if not divisors:
+        return definition
+    tests = " && ".join(f"{parameter} % {one} == 0" for one in sorted(divisors))
+    start = definition.index("{\n") + 2
+    indent = re.match(r"[ \t]*", definition[start:])
+    assert indent is not None
+    check = f'{indent[0]}static_assert({tests}, "whole groups of threads");\n'
+    return definition[:start] + check + definition[start:]
 
 
 def _as_template(piece: str, parameter: str) -> str:

@@ -95,12 +95,17 @@ class LoadedObject:
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
-        address = self._engine.get_function_address(ENTRY)
-        if not address:
+        self._address = self._engine.get_function_address(ENTRY)
+        if not self._address:
             raise RuntimeError("the object does not hold the kernel's function")
-        # A call through ctypes releases the GIL.
-        self.run: Native = ctypes.CFUNCTYPE(None, ctypes.c_int64)(address)
-        self.apply: Any = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(address)
+        self.run: Native = self.function(ctypes.c_int64)
+
+    def function(self, *parameters: Any) -> Callable[..., None]:
+        """Returns the object's function as one of parameters of these ctypes; a call through ctypes releases the GIL."""
+        found: Any = ctypes.CFUNCTYPE(None, *parameters)(self._address)
+        found.code = self._engine  # which frees the code when nothing refers to it
+        called: Callable[..., None] = found
+        return called
 
 
 @functools.cache
@@ -117,14 +122,15 @@ def array_function(name: str) -> tuple[Callable[[Array], Array], bool]:
     if _agrees(name):
         return theirs, True
     try:
-        loop = LoadedObject(compile_text(_LOOP.format(name=name, entry=ENTRY)))
+        loaded = LoadedObject(compile_text(_LOOP.format(name=name, entry=ENTRY)))
     except Exception:  # noqa: BLE001 - LLVM is absent, or fails in its own ways
         return theirs, False
+    apply = loaded.function(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 
     def applied(values: Array) -> Array:
         source = np.asarray(values, np.float64, order="C")
         result = np.empty_like(source)
-        loop.apply(source.size, source.ctypes.data, result.ctypes.data)
+        apply(source.size, source.ctypes.data, result.ctypes.data)
         return result
 
     return applied, True

@@ -9,11 +9,17 @@ import numpy as np
 from kernelmate.checks import perturbation
 from kernelmate.checks.answers import ExpectedOutputs
 from kernelmate.checks.compare import Difference, nan_in
-from kernelmate.checks.precision import Array, Arrays, is_inexact
+from kernelmate.checks.precision import Array, Arrays, is_inexact, wide
 from kernelmate.checks.trials import LaunchOutcome
 
 LEAST_BYTES = 4
 """Minimum size in bytes of the types of positions and counts."""
+
+LARGE = 1000.0
+"""Finite value that replaces NaN, positive and negative, to find the elements that depend on it."""
+
+ROUNDING = 1e-6
+"""Relative difference between elements that does not show a dependence."""
 
 Closer = Callable[[Mapping[str, Difference], Arrays], ExpectedOutputs | None]
 """Function that measures near ties of integers that differ, and returns the new expected outputs; None if it cannot."""
@@ -57,18 +63,51 @@ def find(
     return None
 
 
-def find_of_reference(outcome: LaunchOutcome, answer: ExpectedOutputs) -> tuple[str, str] | None:
+def find_of_reference(
+    outcome: LaunchOutcome, answer: ExpectedOutputs, evaluated: Callable[[Arrays], Arrays]
+) -> tuple[str, str] | None:
     """Returns the output that has a number where the reference has NaN, and a sentence; None if there is none.
 
-    It is for a version that was written from the reference and has no baseline.
+    It is for a version that was written from the reference and has no baseline. An element counts only if it depends on
+    the inputs that are NaN: a reference that takes differences of running sums has NaN in all later elements.
+
+    Args:
+        outcome: the version's launch.
+        answer: the reference's outputs.
+        evaluated: evaluates the reference for other inputs of the same shapes.
     """
+    lost = {}
     for name, want in answer.want.items():
         got = outcome.result.arrays[name]
-        lost = np.argwhere(nan_in(want) & ~nan_in(got)) if is_inexact(got.dtype) else np.empty((0, 0))
-        if lost.size:
-            place = [int(one) for one in lost[0]]
+        if is_inexact(got.dtype) and (there := nan_in(want) & ~nan_in(got)).any():
+            lost[name] = there
+    if not lost:
+        return None
+    low, high = (evaluated(_without_nan(outcome.given, sign * LARGE)) for sign in (-1.0, 1.0))
+    for name, there in lost.items():
+        places = np.argwhere(there & _apart(low[name], high[name]))
+        if places.size:
+            place = [int(one) for one in places[0]]
             return name, f"on {outcome.shot}, {name}{place} is a number where the reference gives NaN"
     return None
+
+
+def _without_nan(given: Arrays, value: float) -> dict[str, Array]:
+    """Returns inputs in which a value replaces NaN."""
+    replaced = dict(given)
+    for name, array in given.items():
+        if is_inexact(array.dtype) and (there := nan_in(array)).any():
+            replaced[name] = array.copy()
+            replaced[name][there] = value
+    return replaced
+
+
+def _apart(low: Array, high: Array) -> Array:
+    """Returns the elements that differ by more than the rounding errors of sums with large terms."""
+    low, high = wide(low), wide(high)
+    with np.errstate(all="ignore"):
+        near: Array = np.abs(high - low) <= ROUNDING * np.maximum(np.abs(low), np.abs(high))
+    return ~near & ~(np.isnan(low) & np.isnan(high))
 
 
 def _differs(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from kernelmate.records import Claim, Kernel
 from kernelmate.source import apply_edits, argument_shapes
-from kernelmate.source.expressions import names_in
+from kernelmate.source.expressions import as_factor, names_in
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
 from kernelmate.suggest.recipes.exchange_axes import in_kernel
@@ -113,7 +113,7 @@ def _extent(request: SuggestRequest, tree: Tree, array: str) -> tuple[str | None
     contract = request.contract
     shape = next((one.shape for one in contract.args if one.name == array), None)
     sizes = set(contract.sizes[0])
-    extent = " * ".join(f"({side})" if not side.isalnum() else side for side in shape or ())
+    extent = " * ".join(as_factor(side) for side in shape or ())
     if not extent or contract.shared.strip() != "0" or "extern" in tree.kernel.source:
         return None, ""
     used = [{name for name, _ in names_in(text)} for text in (extent, *contract.grid)]

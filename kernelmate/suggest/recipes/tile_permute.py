@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from kernelmate.records import Claim, Contract
 from kernelmate.source import apply_edits, launch_shape
-from kernelmate.source.expressions import evaluate_integer, names_in
+from kernelmate.source.expressions import as_factor, evaluate_integer, names_in
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes import exchange_axes, flat_order
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
@@ -94,13 +94,12 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     copy, fast, slow = found
     others = [name for name in extents.of if name not in {fast, slow}]
     terms = [extents.of[name][1] for name in others]
-    alone = len(terms) == 1
-    deep = " * ".join(term if alone else f"({term})" for term in terms)
+    deep = terms[0] if len(terms) == 1 else " * ".join(as_factor(term) for term in terms)
     tiles = [f"cdiv({extents.of[name][1]}, {SIDE})" for name in (fast, slow)]
     folded = bool(others) and not _fits_z(request.contract, deep)
     kernel = apply_edits(request.kernel, _edits(tree, copy, extents, fast, slow, folded=folded))
     if folded:
-        tiles[0] = f"{tiles[0]} * {deep if not alone or deep.isidentifier() else f'({deep})'}"
+        tiles[0] = f"{tiles[0]} * {as_factor(deep) if len(terms) == 1 else deep}"
     grid = (*tiles, *([deep] if others and not folded else []))
     kernel, contract = relaunch(request, kernel, grid=grid, block=(str(SIDE), str(ROWS)))
     if any(max(launch_shape(contract, size).grid[1:]) > exchange_axes.MOST_ROWS for size in contract.sizes):

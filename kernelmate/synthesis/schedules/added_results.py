@@ -61,16 +61,16 @@ def _sum_of(graph: Graph, kernel: KernelText, name: str) -> tuple[int, str]:
         Refused: the output is not its earlier content and a multiple of a sum of rows.
     """
     nodes, factor = graph.nodes, ""
-    node = _behind(graph, nodes[graph.outputs[0]])
+    node = _without_views(graph, nodes[graph.outputs[0]])
     if node.op != "map" or node.data[0] != "add":
         raise Refused("it adds nothing to what its result holds")
-    sides = [_behind(graph, nodes[one]) for one in node.args]
+    sides = [_without_views(graph, nodes[one]) for one in node.args]
     rest = [one for one in sides if not (one.op == "input" and one.data[0] == name)]
     if len(rest) != 1:
         raise Refused("it adds nothing to what its result holds")
     node = rest[0]
     while node.op == "map" and node.data[0] in ("multiply", "divide"):
-        first, second = (_behind(graph, nodes[one]) for one in node.args)
+        first, second = (_without_views(graph, nodes[one]) for one in node.args)
         if node.data[0] == "multiply" and _scalar(second, kernel) is None:
             first, second = second, first
         text = _scalar(second, kernel)
@@ -86,8 +86,8 @@ def _sum_of(graph: Graph, kernel: KernelText, name: str) -> tuple[int, str]:
     return rows, factor
 
 
-def _behind(graph: Graph, node: Node) -> Node:
-    """Returns the node behind views and casts between floats, which do not change a sum."""
+def _without_views(graph: Graph, node: Node) -> Node:
+    """Returns the node that views and casts between floats are applied to, which do not change a sum."""
     while node.op == "view" or (
         node.op == "cast" and {node.dtype[:5], graph.nodes[node.args[0]].dtype[:5]} == {"float"}
     ):

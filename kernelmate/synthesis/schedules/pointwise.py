@@ -9,6 +9,7 @@ from functools import partial
 from types import SimpleNamespace
 
 from kernelmate.source import evaluate
+from kernelmate.source.expressions import as_factor
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
 from kernelmate.synthesis.names import words_of
@@ -270,7 +271,7 @@ class _Flat:
 
     def _texts(self, at: str) -> dict[str, str]:
         """Returns each array's element and position, for an element's index."""
-        columns = _grouped(self.columns)
+        columns = as_factor(self.columns)
         texts = {name: f"{name}[{at}]" for name in self.elements.flat}
         for name, access in self.elements.inputs.items():
             if access in ("row", "column"):
@@ -285,7 +286,7 @@ class _Flat:
         first, j, kpack = names.base, names.j, names.kPack
         texts = {name: f"{packs.locals[name]}.at[{j}]" for name in packs.arrays}
         lines: list[str] = []
-        columns = _grouped(self.columns)
+        columns = as_factor(self.columns)
         # Rows of any length if no pack is read along a row: only packs that straddle two rows are handled by element.
         anywhere = self.plan.split > 0 and all(name in elements.flat for name in packs.arrays)
         places: list[str] = []
@@ -404,10 +405,6 @@ def row_block(columns: int, width: int) -> int:
     while block < BLOCK and block * width < columns:
         block *= 2
     return block
-
-
-def _grouped(text: str) -> str:
-    return text if text.replace("_", "").isalnum() else f"({text})"
 
 
 def _why(packs: Packs, more: str) -> str:

@@ -76,6 +76,12 @@ def test_a_kernel_written_from_its_reference_must_give_nan_where_the_reference_d
     assert errors(verdict_on(body(honest), against=False, written=True)) == []
 
 
+def test_nan_that_only_running_sums_carry_on_binds_no_written_kernel(verdict_on) -> None:
+    sums = DOUBLE.replace("2 * x", "2 * x + 0 * np.cumsum(x)")
+    assert errors(verdict_on(body(honest), sums, against=False, written=True)) == []
+    assert errors(verdict_on(body(swallows_nan), sums, against=False, written=True)) == ["nan-handling"]
+
+
 def test_the_wrong_sizes_of_a_finding_are_those_of_the_cases(verdict_on) -> None:
     judgement = verdict_on(body(wrong_everywhere))
     wrong = sum(case.correct is False for case in judgement.cases)
