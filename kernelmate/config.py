@@ -342,6 +342,21 @@ def project_file(start: Path | None = None) -> Path | None:
     return None
 
 
+def files_stamp(start: Path | None) -> tuple[object, ...]:
+    """Returns a value that changes when a settings file for a folder changes; None stands for an untrusted project."""
+    paths = (user_file(), None if start is None else project_file(start))
+    return tuple((path, *_stamp(path)) for path in paths if path is not None)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Returns the time of a file's last change in nanoseconds, and its size in bytes; zeros for an absent one."""
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_size
+
+
 def project_folder(start: Path) -> Path:
     """Returns the nearest folder, from the file's folder upward, that has a `pyproject.toml` or `.git`.
 
@@ -365,9 +380,15 @@ def _files() -> list[tuple[Path, tuple[str, ...]]]:
     return [*([(project, ("tool", "kernelmate"))] if project else []), (user_file(), ())]
 
 
+@functools.lru_cache(maxsize=8)
+def _parsed(text: str) -> dict[str, Any]:
+    """Returns the tables of a TOML text, which must not be changed; an editor reads its settings at each key."""
+    return tomllib.loads(text)
+
+
 def _read_table(path: Path, table: tuple[str, ...]) -> dict[str, Any]:
     try:
-        values: Any = tomllib.loads(path.read_text(encoding="utf-8"))
+        values: Any = _parsed(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:

@@ -116,6 +116,7 @@ def lambda_annotations(code: Sequence[Token], stays: set[int]) -> Iterator[int]:
 MOST_AT_ONCE = 64
 """Maximum number of tokens that are kept as one piece of text without comments and preprocessor lines."""
 _NOT_KEPT = re.compile(r"//|/\*|#|\\|[^\n\t -~]")
+_STD = re.compile(r"\bstd\s*::")
 _IDLE_PRAGMAS = frozenset(
     {"omp", "acc", "warning", "GCC", "clang", "comment", "region", "endregion", "STDC", "message"}
 )
@@ -341,7 +342,7 @@ class _Plan:
         own = _declared(self.nodes) | set(self.files.macros)
         found: set[str] = set()
         for file in self.files.files:
-            if not opened and "std" not in file.text:
+            if not opened and not _STD.search(file.text):
                 continue
             parsed = file.parsed
             texts = [token.text for tokens in (parsed.code, *parsed.directives) for token in tokens]

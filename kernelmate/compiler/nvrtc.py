@@ -283,7 +283,7 @@ def _prepare(
     )
     texts = (part.text, *(text for _, text in part.headers))
     seeded = any(_INTERNAL.search(text) for text in texts)
-    int128 = any(_WIDE.search(text) for text in texts)
+    int128 = any("int128" in text and _WIDE.search(text) for text in texts)
     folders = (*user, *map(str, part.guessed_folders))
     hidden = unseen_flags(folders, system, default_device=part.default_device, seeded=seeded, int128=int128)
     prelude = (PRELUDE_NAME, prelude_for(part.std_names))

@@ -52,7 +52,7 @@ from kernelmate.records.judging import (
     SizeMetrics,
     Version,
 )
-from kernelmate.records.kernels import Anchor, Kernel, LaunchSite, Parameter, Signature, Unit
+from kernelmate.records.kernels import Anchor, BuiltCode, Kernel, LaunchSite, Parameter, Signature, Unit
 from kernelmate.records.lines import Cause, LineCounters
 from kernelmate.records.portable import (
     Confirmation,
@@ -115,6 +115,7 @@ __all__ = [
     "BackendName",
     "Bound",
     "BuildVariant",
+    "BuiltCode",
     "CacheEstimate",
     "Calibration",
     "Candidate",

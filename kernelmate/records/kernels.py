@@ -17,6 +17,23 @@ class Anchor:
 
 
 @dataclass(frozen=True, slots=True)
+class BuiltCode:
+    """Code that another compiler has made of the only kernel of a unit; it is judged as it is.
+
+    Attributes:
+        compiler: its name and version: `Numba 0.62.0`.
+        symbol: the kernel's name in the code.
+        arch: `sm_90`.
+    """
+
+    compiler: str
+    symbol: str
+    arch: str
+    ptx: str
+    cubin: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Unit:
     r"""One compilation unit: CUDA text and its position in the user's file.
 
@@ -29,6 +46,7 @@ class Unit:
         contract_text: for a Python string, the contract block written as `#` comments above the statement that holds
             the string, with `contract_line` its first line in the file; else None (the block is in `text`).
         file_text: the whole file as read, for edits; equal to `text` for .cu files with `\n` line ends.
+        built: code of its kernel, whose text is then not CUDA C++; else None.
     """
 
     path: str
@@ -38,6 +56,7 @@ class Unit:
     contract_text: str | None = None
     contract_line: int | None = None
     file_text: str | None = None
+    built: BuiltCode | None = None
 
     def locate(self, line: int, column: int | None) -> tuple[int, int | None]:
         """Returns the file position of a position in the unit's text."""

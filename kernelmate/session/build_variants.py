@@ -29,6 +29,8 @@ _DECLARED = frozenset({"identifier", "array_declarator", "pointer_declarator"})
 def twins_of(prepared: Prepared, baseline: Kernel | None, preparer: KernelPreparer) -> tuple[BuildVariant, ...]:
     """Returns build variants to run beside a version; those that do not compile are left out."""
     kernel = prepared.kernel
+    if kernel.unit.built is not None:
+        return ()  # only its own compiler could build it otherwise
     if kernel.parts:
         return ()  # what no stage has initialised shows between the stages
     found = []

@@ -18,6 +18,7 @@ from kernelmate.compiler import (
     required_cluster,
     sm_limits,
 )
+from kernelmate.compiler.built import as_built
 from kernelmate.compiler.nvcc import as_nvcc_builds
 from kernelmate.compiler.process import COMPILER, CompilerProcess
 from kernelmate.compiler.project_build import project_build
@@ -231,6 +232,8 @@ class KernelPreparer:
         limits: dict[str, Any] = {"target": target, "timeout_s": self.timeout_s, "cache_dir": self.cache_dir}
         if kernel.unit.language == "triton":
             return compile_triton(kernel, contract, **limits)
+        if kernel.unit.built is not None:
+            return as_built(kernel, kernel.unit.built, target)
         options = contract.options if contract is not None else ()
         return compile_kernel(
             kernel, (*options, *more), instance=instance, options=self.options, compiler=self.compiler, **limits
@@ -398,7 +401,7 @@ def _repeats(failed: Sequence[Prepared]) -> bool:
 
 def parameter_mismatch(kernel: Kernel, contract: Contract) -> str | None:
     """Returns the reason why a kernel cannot take a contract's arguments, by number and kind; None if it can."""
-    if kernel.unit.language == "triton" or kernel.parts:
+    if kernel.unit.language == "triton" or kernel.unit.built is not None or kernel.parts:
         return None  # its parameters have the types that the contract gives them
     parameters, passed = kernel.signature.parameters, contract.parameters
     if len(parameters) != len(passed):

@@ -37,8 +37,9 @@ def own_trees(kernel: Kernel) -> list[Tree]:
     taken: set[str] = set()
     while waiting:
         caller = waiting.pop()
+        called = set(re.findall(r"\b(\w+)\s*\(", caller.text(caller.body)))
         for name, (start, end) in functions.items():
-            if name in taken or not re.search(rf"\b{name}\s*\(", caller.text(caller.body)):
+            if name in taken or name not in called:
                 continue
             taken.add(name)
             tree = read_tree(replace(kernel, start=start, end=end))

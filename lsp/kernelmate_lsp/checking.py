@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from kernelmate.compiler import find_target, occupancy, what_would_lift
 from kernelmate.compiler.process import Abandoned, CompilerProcess
-from kernelmate.config import Settings
+from kernelmate.config import Settings, files_stamp
 from kernelmate.decide.objective import read_objective
 from kernelmate.errors import ContractError, KernelmateError, UsageError
 from kernelmate.records import Candidate, Contract, Judged, Kernel, Listing
@@ -80,6 +80,7 @@ class Checker:
     def __init__(self) -> None:
         self._compiler = CompilerProcess()
         self._sessions: dict[str, Session] = {}
+        self._by_files: dict[Hashable, Session] = {}
 
     def start(self) -> None:
         """Starts the compiler process before the first document arrives."""
@@ -98,6 +99,7 @@ class Checker:
     def forget(self) -> None:
         """Discards cached sessions, so that settings are read again."""
         self._sessions.clear()
+        self._by_files.clear()
 
     def check(
         self, job: QueuedJob, reading: Reading, configuration: Configuration, near: int, on_checked: OnChecked
@@ -206,11 +208,17 @@ class Checker:
 
     def _session(self, reading: Reading, configuration: Configuration, **overrides: str) -> Session:
         """Returns a session for the document's folder; it only compiles, so it starts no worker."""
-        settings = configuration.settings(Path(reading.path).parent, history=False, **overrides)
-        key = settings_key(settings)
-        if key not in self._sessions:
-            self._sessions[key] = Session(settings, compiler=self._compiler)
-        return self._sessions[key]
+        folder = Path(reading.path).parent
+        # Reading and validating settings takes longer than everything else that a key costs in a short file.
+        stamp = files_stamp(folder if configuration.trusted else None)
+        known = (repr(configuration), folder, *sorted(overrides.items()), stamp)
+        if known not in self._by_files:
+            settings = configuration.settings(folder, history=False, **overrides)
+            key = settings_key(settings)
+            if key not in self._sessions:
+                self._sessions[key] = Session(settings, compiler=self._compiler)
+            self._by_files[known] = self._sessions[key]
+        return self._by_files[known]
 
 
 def settings_key(settings: Settings) -> str:

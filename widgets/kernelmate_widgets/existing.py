@@ -1,4 +1,4 @@
-"""Kernels that the notebook has as CuPy objects or Triton functions: source, launch, and the offer to judge them."""
+"""Kernels that the notebook has as CuPy objects, or as functions of Triton or Numba: source, launch, and the offer to judge them."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from kernelmate_widgets.failing import KernelFailed
 from kernelmate_widgets.handle import KernelHandle
 from kernelmate_widgets.live import Evaluate, LineArguments, live_contract, split, value_of
 from kernelmate_widgets.notebook_state import BoundKernel, MagicResult
+from kernelmate_widgets.numba_kernels import built, is_numba, last_launch, numba_kernel, with_types
 
 if TYPE_CHECKING:
     from kernelmate_widgets.magics import KernelmateMagics
@@ -49,6 +50,7 @@ class ExistingKernel:
         options: the compiler options that it was created with.
         cooperative: True if it is launched cooperatively.
         instance: the template instance, such as `scale<float>`; else None.
+        numba: the kernel's object if Numba compiles it; else None.
     """
 
     kernel: Kernel
@@ -57,6 +59,7 @@ class ExistingKernel:
     options: tuple[str, ...] = ()
     cooperative: bool = False
     instance: str | None = None
+    numba: Any = None
 
 
 class Cells:
@@ -113,6 +116,15 @@ class Cells:
             hint="Judge it in its file: kernelmate bench FILE.py.",
         )
 
+    def number_of(self, text: str) -> int | None:
+        """Returns the number of the last cell that contains a text; None without one."""
+        lines = self._text.split("\n")
+        ends = [line for line, _ in self._starts[1:]] + [len(lines) + 1]
+        pairs = reversed([*zip(self._starts, ends, strict=True)]) if self._starts else ()
+        return next(
+            (number for (start, number), end in pairs if text in "\n".join([*lines[start - 1 : end - 1], ""])), None
+        )
+
     def launch(self, name: str) -> LineArguments | None:
         """Returns the last launch of a kernel by this name whose arguments have no side effects; None without any."""
         file = PythonFile("<notebook>", self._text)
@@ -122,7 +134,10 @@ class Cells:
                 shared = None if call.shared is None else ast.unparse(call.shared)
                 grid, block = (",".join(split(ast.unparse(one))).replace(" ", "") for one in (call.grid, call.block))
                 return LineArguments(",".join(call.arguments or ()), grid, block, shared)
-        return None
+        launch = last_launch(self._text, name)
+        if launch is None or not all(map(_is_harmless, [*launch[0], *launch[1:]])):
+            return None
+        return LineArguments(",".join(launch[0]), *launch[1:])
 
 
 def _is_python(text: str) -> bool:
@@ -156,7 +171,7 @@ def existing_kernel(text: str, evaluate: Evaluate, cells: Cells, namespace: dict
     """Returns the kernel that an expression of the notebook denotes; nothing is compiled or launched.
 
     Args:
-        text: `scale`, a `cupy.RawKernel` or a Triton function; `module.scale` or `module.scale<float>`, a function of a
+        text: `scale`, a `cupy.RawKernel`, a Triton function or a Numba kernel; `module.scale` or `module.scale<float>`, a function of a
             `cupy.RawModule`; or a kernel that `%%kernelmate` bound.
         evaluate: evaluates an expression in the user's namespace.
         cells: the cells that were run.
@@ -170,6 +185,9 @@ def existing_kernel(text: str, evaluate: Evaluate, cells: Cells, namespace: dict
     if _is_cupy(module, "RawModule"):
         return _of_code(module, function + text[len(owner) + 1 + len(function) :], text, cells)
     value = value_of(text, evaluate, "judge")
+    if is_numba(value):
+        kernel = numba_kernel(value, text)
+        return ExistingKernel(kernel, kernel.source, cells.number_of(kernel.source), numba=value)
     if _is_jitted(value):
         return cells.jitted(_function_name(value), text)
     if isinstance(value, KernelHandle):
@@ -182,12 +200,12 @@ def existing_kernel(text: str, evaluate: Evaluate, cells: Cells, namespace: dict
 
 
 def existing_names(namespace: dict[str, Any]) -> list[str]:
-    """Returns the names of RawKernels, Triton functions, and of the functions of RawModules as `MODULE.FUNCTION`."""
+    """Returns the names of RawKernels, of Triton and Numba functions, and of the functions of RawModules as `MODULE.FUNCTION`."""
     names = []
     for name, value in namespace.items():
         if name.startswith("_"):
             continue
-        if _is_cupy(value, "RawKernel") or _is_jitted(value):
+        if _is_cupy(value, "RawKernel") or _is_jitted(value) or is_numba(value):
             names.append(name)
         elif _is_cupy(value, "RawModule") and value.code is not None:
             names += [f"{name}.{short_name(one)}" for one in find_kernels(_unit_of_text(value.code, name))]
@@ -256,12 +274,12 @@ def _named(unit: Unit, name: str) -> Kernel | None:
 
 def _no_source(value: object, text: str) -> UsageError:
     kind, library = type(value).__name__, type(value).__module__.partition(".")[0]
-    if library in {"numba", "numba_cuda"} or hasattr(value, "py_func"):
+    if hasattr(value, "py_func"):
         return UsageError(
-            f"{text} is a kernel in Python ({library}), which has no CUDA C++ source.",
+            f"{text} is a function of {library} for the host, not a kernel.",
             hint=f"%kernelmate write FUNCTION(ARRAYS) writes a CUDA kernel for a NumPy function; a {MAGIC} cell judges one.",
         )
-    hint = "It judges a cupy.RawKernel, a function of a cupy.RawModule as MODULE.FUNCTION, a Triton function, and kernels of %%kernelmate."
+    hint = "It judges a cupy.RawKernel, a function of a cupy.RawModule as MODULE.FUNCTION, a Triton function, a Numba kernel, and kernels of %%kernelmate."
     return UsageError(f"{text} is a {kind}, whose CUDA source cannot be read.", hint=hint)
 
 
@@ -279,11 +297,18 @@ def judge_existing(magics: KernelmateMagics, options: argparse.Namespace) -> Mag
     cells = Cells(magics.shell)
     found = existing_kernel(name, magics.shell.ev, cells, magics.shell.user_ns)
     if options.bind is not None:
+        if found.numba is not None:
+            raise UsageError(
+                f"{name} is a Numba kernel and has no CUDA C++ text that could be changed, so it is judged alone.",
+                hint="Leave out --bind. %kernelmate write FUNCTION(ARRAYS) writes a CUDA kernel for a NumPy function.",
+            )
         magics.check_name(options.bind)
     given = LineArguments(
         ",".join(word.rstrip(",") for word in words) or None, options.grid, options.block, options.shared, options.ref
     )
     wanted = _completed(given, found.kernel, cells.launch(name))
+    if found.numba is not None:
+        found = _with_numba_types(found, wanted, magics.shell.ev, name)
     chosen = {key: value for key in ("target", "backend", "seed") if (value := getattr(options, key)) is not None}
     magics.offers.judged(found.code)
     folder = magics.notebook.folder() if wanted.anything else None
@@ -315,6 +340,8 @@ def _judged(
     kernel, name = found.kernel, options.words[0]
     with magics.progress(quiet=options.quiet) as progress:
         contract = _contract(found, wanted, magics.shell.ev, folder)
+        if found.numba is not None and contract is not None:
+            kernel, contract = built(kernel, found.numba, contract, magics.notebook.session(chosen).target)
         remarks = () if found.cell is None else (f"line numbers are those of cell [{found.cell}]",)
         verdicts = magics.judged(kernel, contract, chosen, progress, remarks)
     line = cell_line(options.bind or short_name(kernel), wanted)
@@ -327,6 +354,28 @@ def _judged(
         shown = not options.quiet and hasattr(magics.shell, "kernel")
         raise KernelFailed(bad, sources_of(kernel), remark, shown=shown, repairable=False)
     return verdicts, known
+
+
+def _with_numba_types(found: ExistingKernel, wanted: LineArguments, evaluate: Evaluate, name: str) -> ExistingKernel:
+    """Returns a Numba kernel with the types of its arguments.
+
+    Raises:
+        UsageError: the arguments are not known, or do not fit.
+    """
+    if wanted.args is None:
+        raise UsageError(
+            f"No launch of {name} outside of a function shows its arguments.",
+            hint=f"Name them: %kernelmate judge {name} x y --grid 4 --block 256 --ref FUNCTION.",
+        )
+    texts = split(wanted.args)
+    takes = [one.name for one in found.kernel.signature.parameters]
+    if len(texts) != len(takes):
+        raise UsageError(
+            f"{name} takes {len(takes)} arguments ({', '.join(takes)}); {len(texts)} are given.",
+            hint="Name them in the kernel's order.",
+        )
+    values = [value_of(one, evaluate, "judge") for one in texts]
+    return replace(found, kernel=with_types(found.kernel, found.numba, values))
 
 
 def _completed(given: LineArguments, kernel: Kernel, launch: LineArguments | None) -> LineArguments:

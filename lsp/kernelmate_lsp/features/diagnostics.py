@@ -22,6 +22,9 @@ SEVERITIES = {
     "warning": types.DiagnosticSeverity.Warning,
     "note": types.DiagnosticSeverity.Information,
 }
+OFFERS_AFTER_S = 0.3
+"""Seconds without a change after which rewrites are sought: somebody who types needs none, and each search costs CPU time."""
+
 STALE = "Found by the benchmark before the last change: "
 
 
@@ -64,8 +67,11 @@ async def check(server: KernelmateServer, uri: str, delay_s: float, near: int) -
 
 
 async def _collect_offers(server: KernelmateServer, known: DocumentState, reading: Reading) -> None:
-    """Finds applicable rewrites kernel by kernel, while no compilation is waiting."""
+    """Finds applicable rewrites kernel by kernel, once nothing is typed and while no compilation is waiting."""
     known.offers = {}
+    await asyncio.sleep(OFFERS_AFTER_S)
+    if known.reading is not reading or server.known.get(known.uri) is not known:
+        return
     for spot in reading.spots:
         checked = known.checked.get(spot.id)
         if checked is None:

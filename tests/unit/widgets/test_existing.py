@@ -128,7 +128,7 @@ def test_a_contract_in_comments_above_is_the_kernels(book) -> None:
         ("n", "whose CUDA source cannot be read"),
         ("missing", "is not defined"),
         ("loaded", "loaded from some.cubin"),
-        ("python", "is a kernel in Python"),
+        ("python", "for the host, not a kernel"),
     ],
 )
 def test_where_no_source_can_be_had_it_is_said(book, name, said) -> None:
