@@ -42,7 +42,7 @@ class ParallelEmulator:
         self._early: dict[str, _Begun] = {}
 
     def load(self, compiled: Compiled, target: Target) -> EmulatedModule | ParallelModule:
-        """Decode a compiled kernel.
+        """Decodes a compiled kernel.
 
         Raises:
             UnsupportedInstruction: it contains an instruction that the emulator does not support; the finding names it
@@ -50,7 +50,7 @@ class ParallelEmulator:
         """
         module = self._backend.load(compiled, target)
         if used_names_of(compiled.ptx):
-            return module  # its launches hang on one another
+            return module  # its launches depend on each other
         return ParallelModule(module, self._emulators, self._early)
 
     def begin(self, compiled: Compiled, target: Target, run: Run) -> None:
@@ -105,7 +105,7 @@ class ParallelModule:
         self._hand_over()
 
     def run(self, run: Run) -> RunResult:
-        """Make one launch, or wait for it.
+        """Makes one launch, or waits for it.
 
         Raises:
             EmulationTooLarge: as `EmulatedModule.run`.

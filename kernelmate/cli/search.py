@@ -236,7 +236,7 @@ def write_html(path: Path, found: Optimization, kernel: Kernel, output: Output) 
 
 
 def write_best(searched: FinishedSearch, *, unproven: bool) -> None:
-    """Write the best candidate into the user's file if that is allowed, and print what was done or why not.
+    """Write the best candidate into the user's file if that is allowed, and print the result or the reason against it.
 
     Args:
         searched: the finished search.

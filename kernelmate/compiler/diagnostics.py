@@ -43,7 +43,7 @@ class Sources:
         headers: the file of each in-memory header.
         host_functions: host functions that were left out.
         ptx: the PTX given to ptxas, or empty.
-        place: line and column in the unit for messages without a position.
+        place: line and column in the unit for messages that have no position.
     """
 
     unit: Unit

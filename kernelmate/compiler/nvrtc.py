@@ -72,7 +72,7 @@ def compile_kernel(
     cache_dir: Path | None = None,
     compiler: CompilerProcess = COMPILER,
 ) -> Compiled:
-    """Compile one kernel, or one instance of a template, for a target's architecture.
+    """Compiles one kernel, or one instance of a template, for a target's architecture.
 
     Args:
         kernel: the kernel, with its unit; relative includes start at the unit's folder.
@@ -171,7 +171,7 @@ def compile_many(
     use_cache: bool = True,
     cache_dir: Path | None = None,
 ) -> tuple[Compiled, ...]:
-    """Compile several kernels or instances, each by itself, so that its code and hash do not depend on the others.
+    """Compiles several kernels or instances, each by itself, so that its code and hash do not depend on the others.
 
     Args:
         requests: the kernels or instances.

@@ -163,7 +163,7 @@ def refusal(intent: Intent) -> UsageError:
 def read_intent(
     prompt: str, baseline: Verdict | None = None, *, earlier: Objective | None = None, name: MetricName | None = None
 ) -> Intent:
-    """Read what a prompt asks for; a prompt that is not understood gives an intent of kind `unknown`, no error.
+    """Reads what a prompt asks for; a prompt that is not understood gives an intent of kind `unknown`, no error.
 
     Args:
         prompt: the user's words.

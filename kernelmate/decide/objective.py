@@ -262,7 +262,7 @@ UNDERSTOOD: dict[Asked, str] = {
 
 
 def read_objective(prompt: str, baseline: Verdict | None = None, *, name: str | None = None) -> Objective:
-    """Read the objective of a prompt.
+    """Reads the objective of a prompt.
 
     Args:
         prompt: the user's words.

@@ -171,7 +171,7 @@ def case_time_words(median_us: float | None, timing: Timing | None) -> str:
 
 
 def speedup_words(speedup: Speedup, *, concluded: bool = True) -> str:
-    """Format a speed-up: `1.42x [1.40, 1.44] faster`, or `~1.42x [...] predicted, confirm on a GPU`.
+    """Formats a speed-up: `1.42x [1.40, 1.44] faster`, or `~1.42x [...] predicted, confirm on a GPU`.
 
     Args:
         speedup: the ratio of two times.
@@ -197,7 +197,7 @@ ALTERNATIVES = {"torch": "torch", "compile": "torch.compile", "cublas": "cuBLAS"
 
 
 def alternative_words(one: Alternative) -> str:
-    """Format `1.32x [1.30, 1.34] faster: it takes 24.1 us, the kernel 18.2 us (softmax, from reference.py:softmax; TF32 off)`."""
+    """Formats `1.32x [1.30, 1.34] faster: it takes 24.1 us, the kernel 18.2 us (softmax, from reference.py:softmax; TF32 off)`."""
     called = "; ".join(part for part in (one.computation, one.precision) if part)
     if one.timing is None or one.kernel is None or one.speedup is None:
         return f"not timed: {one.why or 'unknown'} ({called})"
@@ -421,7 +421,7 @@ def standing_because(verdict: Verdict) -> tuple[str, Tone]:
 
 
 def gain_sentence(verdict: Verdict, *, concluded: bool = True) -> str:
-    """Format a candidate's gain for the first line of a result: `1.42x [1.40, 1.44] faster`, `16,384 B -> 8,192 B`.
+    """Formats a candidate's gain for the first line of a result: `1.42x [1.40, 1.44] faster`, `16,384 B -> 8,192 B`.
 
     Args:
         verdict: the candidate's verdict.

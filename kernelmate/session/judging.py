@@ -310,11 +310,11 @@ class JudgingContext:
         )
 
     def look_ahead(self, trials: Sequence[Trial], seed: int) -> None:
-        """Let the idle worker prefetch expected outputs for the next version of this kernel.
+        """Lets the idle worker prefetch expected outputs for the next version of this kernel.
 
         Args:
-            trials: of the version that was judged.
-            seed: of the next one's inputs.
+            trials: the trials of the version that was judged.
+            seed: the seed of the next version's inputs.
         """
         judged = next((trial.prepared for trial in trials if not trial.prepared.findings), None)
         if judged is not None and self.contract.reference_kind in ("function", "expression"):

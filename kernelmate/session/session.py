@@ -144,7 +144,7 @@ class Session:
         return tuple(self._recorder.notices)
 
     def check(self, kernel: Kernel, *, keep_going: bool = False) -> tuple[Verdict, ...]:
-        """Compile only: diagnostics, resources and occupancy, one verdict per instance. Runs nothing of the file.
+        """Compiles only: diagnostics, resources and occupancy, one verdict per instance. Runs nothing of the file.
 
         With `keep_going`, an instance whose compilation did not end gets a verdict with that error.
 
@@ -159,7 +159,7 @@ class Session:
     def prepare(
         self, kernel: Kernel, instance: str | None = None, contract: Contract | None = None, *, keep_going: bool = False
     ) -> tuple[Prepared, ...]:
-        """Compile only, and return the code, one per instance. Runs nothing of the file.
+        """Compiles only, and returns the code, one per instance. Runs nothing of the file.
 
         Args:
             kernel: the kernel.
@@ -194,7 +194,7 @@ class Session:
         contract: Contract | None = None,
         written: bool = False,
     ) -> tuple[Verdict, ...]:
-        """Judge a kernel by its own contract: correctness, guards, time; returns one verdict per instance.
+        """Judges a kernel by its own contract: correctness, guards, time; returns one verdict per instance.
 
         Args:
             kernel: the kernel.
@@ -226,7 +226,7 @@ class Session:
         *,
         contract: Contract | None = None,
     ) -> Comparison:
-        """Judge a candidate against a kernel, by the kernel's contract.
+        """Judges a candidate against a kernel, by the kernel's contract.
 
         If the candidate has a contract of its own, its grid, block, shared and require apply; the rest is the kernel's,
         and the reasons mention differences.
@@ -383,7 +383,7 @@ class Session:
     def confirm(
         self, carried: PortableJudgement, *, everything: bool = False, on_judged: OnConfirmed | None = None
     ) -> ConfirmationReport:
-        """Judge again, on this session's GPU, versions that were judged without one.
+        """Judges again, on this session's GPU, versions that were judged without one.
 
         Args:
             carried: as `read_carried` reads it from a document.

@@ -41,8 +41,8 @@ CRASHED = (
     "report it where it comes back."
 )
 OF_THE_EMULATOR = {
-    # Emulating takes so much longer than running that time which ran out says nothing; a thread that does not end is
-    # found by its instructions.
+    # Emulation is much slower than a GPU, so a timeout is no evidence of a hang. A thread that does not end reaches the
+    # limit of instructions.
     FindingCode.HANG: (FindingCode.TIME_LIMIT, OUT_OF_TIME),
     FindingCode.OUT_OF_MEMORY: (FindingCode.OUT_OF_MEMORY, OUT_OF_MEMORY),
     FindingCode.WORKER_CRASH: (FindingCode.WORKER_CRASH, CRASHED),

@@ -269,7 +269,7 @@ def _no_source(value: object, text: str) -> UsageError:
 
 
 def judge_existing(magics: KernelmateMagics, options: argparse.Namespace) -> MagicResult:
-    """Judge a kernel of the notebook with live objects; `--bind` also binds it for further commands.
+    """Judges a kernel of the notebook with live objects; `--bind` also binds it for further commands.
 
     Raises:
         UsageError: its source is not available, or the arguments do not fit.

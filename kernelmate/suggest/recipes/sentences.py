@@ -131,7 +131,7 @@ def _without(
         if others and not _means(clauses, place, kernel, others):
             continue
         if others and one.phrase and _parts(match["what"]) & set().union(*map(_parts, (kernel, *others))):
-            continue  # the word tells the file's kernels apart
+            continue  # the word distinguishes the file's kernels
         instead = match.expand(one.instead) if one.instead else ""
         instead = f"in {kernel}, {instead}" if instead and others and one.whole else instead
         if instead and instead.lower() in said:

@@ -26,7 +26,7 @@ STALE = "Found by the benchmark before the last change: "
 
 
 def schedule(server: KernelmateServer, uri: str, *, delay_s: float, near: int = 1) -> None:
-    """Compile a document's newest version after a delay without changes, in seconds."""
+    """Compiles a document's newest version after a delay without changes, in seconds."""
     server.start(uri, check(server, uri, delay_s, near))
 
 
