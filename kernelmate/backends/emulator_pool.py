@@ -83,7 +83,7 @@ class _EmulationJob:
     answer: Future[RunResult | TooLarge]
 
 
-def within(made: Run, seen: RunResult | TooLarge, wanted: Run) -> bool:
+def answers_request(made: Run, seen: RunResult | TooLarge, wanted: Run) -> bool:
     """Returns True if a finished launch answers the requested one.
 
     A tighter step limit changes nothing for threads that stay below it.
@@ -93,14 +93,14 @@ def within(made: Run, seen: RunResult | TooLarge, wanted: Run) -> bool:
     return isinstance(seen, RunResult) and seen.longest_thread is not None and seen.longest_thread < wanted.step_limit
 
 
-def fitting() -> int:
+def process_count() -> int:
     """Returns the number of processes for this machine: half of its cores less one, at most `MOST`; 0 outside Linux."""
     if not sys.platform.startswith("linux"):
         return 0
     return max(0, min(MOST, len(os.sched_getaffinity(0)) // 2 - 1))
 
 
-def helping() -> int:
+def helper_count() -> int:
     """Returns the number of processes that help one that emulates: the other cores, up to a limit."""
     if not sys.platform.startswith("linux"):
         return 0

@@ -14,7 +14,7 @@ from itertools import chain, islice
 from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Run, RunResult, ScalarArgument
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator.backend import EmulatedModule
-from kernelmate.backends.emulator_pool import EmulatorLost, EmulatorPool, TooLarge, within
+from kernelmate.backends.emulator_pool import EmulatorLost, EmulatorPool, TooLarge, answers_request
 from kernelmate.compiler.ptx_text import used_names_of
 from kernelmate.records import BackendName, Compiled, Target
 
@@ -117,7 +117,7 @@ class ParallelModule:
         else:
             begun = self._begun_early(run)
         seen = None if begun is None else self._seen(begun)
-        if begun is None or seen is None or not within(begun.run, seen, run):
+        if begun is None or seen is None or not answers_request(begun.run, seen, run):
             return self.emulated.run(run)
         if isinstance(seen, TooLarge):
             raise seen.error()

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from kernelmate.capture.passed import (
     PassedParameter,
     alias_targets,
-    alike,
     buffer_of,
     last_change,
+    most_frequent_kind,
     number_text,
     output_tolerance,
     passed_parameters,
@@ -83,7 +83,7 @@ def captured_contract(kernel: Kernel, capture: Capture) -> CapturedContract:
             pointer to numbers.
     """
     notes: list[str] = []
-    launches = alike(capture.launches, notes)
+    launches = most_frequent_kind(capture.launches, notes)
     parameters = passed_parameters(kernel, launches)
     return _Relations(kernel, parameters, launches, notes).solved(capture)
 

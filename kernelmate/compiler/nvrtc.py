@@ -14,7 +14,7 @@ from kernelmate.compiler.device_part import MISSING_MARK, DevicePart, MissingHea
 from kernelmate.compiler.diagnostics import (
     UNIT_NAME,
     Sources,
-    places_of_errors,
+    error_lines,
     read_log,
     with_conditions,
     with_device_launches,
@@ -131,7 +131,7 @@ def _without_rejected(
     rejected: frozenset[tuple[str | None, int]] = frozenset()
     last, log = prepared, product.log
     for _ in range(_MOST_ROUNDS):
-        rejected |= places_of_errors(log)
+        rejected |= error_lines(log)
         guess = bool(prepared.part.guessed)
         without = _prepare(prepared.request, prepared.target, options, guess=guess, rejected=rejected)
         if without.job == last.job:

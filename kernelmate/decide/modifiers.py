@@ -438,7 +438,7 @@ def _is_filler(word: str) -> bool:
     )
 
 
-def wishes_sentence(
+def modifiers_sentence(
     constraints: tuple[Constraint, ...],
     preferences: tuple[Preference, ...],
     sizes: tuple[Mapping[str, int], ...],

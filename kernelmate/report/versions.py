@@ -25,6 +25,7 @@ from kernelmate.report.words import (
     case_time_words,
     case_words,
     correctness_words,
+    distinguishing_reasons,
     error_words,
     further_reasons,
     global_bytes,
@@ -38,7 +39,6 @@ from kernelmate.report.words import (
     size_words,
     speedup_words,
     standing,
-    telling_reasons,
     times_words,
     trade_off_lines,
 )
@@ -276,7 +276,7 @@ def candidate_table(judged: Sequence[Judged], best: int | None = None, *, reason
         if reasons:
             bullet = f"{index + 1}: "
             whys.append(lines([item.candidate.why], bullet))
-            whys.append(lines(telling_reasons(item.verdict)[:MOST_REASONS], " " * len(bullet) + "- "))
+            whys.append(lines(distinguishing_reasons(item.verdict)[:MOST_REASONS], " " * len(bullet) + "- "))
     return Group(made, "", *whys) if whys else Group(made)
 
 

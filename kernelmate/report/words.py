@@ -413,7 +413,7 @@ def standing(verdict: Verdict, *, candidate: bool = True) -> tuple[str, Tone]:
 def standing_because(verdict: Verdict) -> tuple[str, Tone]:
     """Returns a candidate's standing; that of a rejected one with its first reason: `rejected: wrong-at-size: ...`."""
     word, tone = standing(verdict)
-    reasons = telling_reasons(verdict) if tone == "bad" else ()
+    reasons = distinguishing_reasons(verdict) if tone == "bad" else ()
     if not reasons:
         return word, tone
     why = one_line(reasons[0])
@@ -458,7 +458,7 @@ def further_reasons(verdict: Verdict) -> tuple[str, ...]:
     return tuple(reason for reason in verdict.reasons if reason not in said) + trade_off_lines(verdict)
 
 
-def telling_reasons(verdict: Verdict) -> tuple[str, ...]:
+def distinguishing_reasons(verdict: Verdict) -> tuple[str, ...]:
     """Returns reasons and trade-offs that distinguish versions in a list."""
     reasons = tuple(reason for reason in verdict.reasons if not reason.startswith(NO_RACE_SEEN))
     return reasons + trade_off_lines(verdict)

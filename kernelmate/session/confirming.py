@@ -52,7 +52,7 @@ _Record = TypeVar("_Record")
 _HINT = "Give what `kernelmate optimize --json`, `compare --json` or `bench --json` printed."
 
 
-def given_of(
+def judging_inputs(
     kernel: Kernel, contract: Contract, options: CompileOptions, target: str, headers: Sequence[tuple[str, str]]
 ) -> JudgingInputs:
     """Returns the inputs of a kernel's judgement.

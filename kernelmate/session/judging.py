@@ -36,8 +36,8 @@ from kernelmate.session.preparing import KernelPreparer, Prepared
 from kernelmate.session.references import reference_version
 from kernelmate.session.verdicts import (
     TOO_MUCH_MEMORY,
-    beyond,
     compiled_verdict,
+    limit_exceeded,
     printed,
     ratio_of_times,
     temporaries_words,
@@ -274,7 +274,7 @@ class JudgingContext:
         except LaunchTooLarge as refused:
             if not alone:
                 raise
-            outcome = beyond(prepared.kernel, refused)
+            outcome = limit_exceeded(prepared.kernel, refused)
         if isinstance(outcome, TaskDeath):
             return with_death(verdict, prepared.kernel, outcome), ()
         verdict = with_judgement(verdict, outcome, self.contract)

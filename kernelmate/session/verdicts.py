@@ -159,7 +159,7 @@ def with_doubt(verdict: Verdict, baseline: Verdict, kernel: Kernel) -> Verdict:
     return replace(verdict, findings=ranked((*verdict.findings, finding)))
 
 
-def beyond(kernel: Kernel, error: LaunchTooLarge) -> Judgement:
+def limit_exceeded(kernel: Kernel, error: LaunchTooLarge) -> Judgement:
     """Returns the judgement of a version that exceeds the emulator's limits, if nothing else rejects it."""
     said = " ".join(part for part in (error.message, error.hint) if part)
     return Judgement(None, (), (kernel_finding(kernel, FindingCode.TIME_LIMIT, said),), ())

@@ -186,7 +186,7 @@ def _emulators(
     hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase, runner: Runner | None
 ) -> EmulatorPool | None:
     """Returns processes that emulate in parallel, forked before CUDA or a second thread exist."""
-    from kernelmate.backends.emulator_pool import EmulatorPool, fitting, helping, warm_up
+    from kernelmate.backends.emulator_pool import EmulatorPool, helper_count, process_count, warm_up
 
     def begin() -> None:
         # A process that holds these descriptors would hide this process's end from the session.
@@ -195,7 +195,7 @@ def _emulators(
         _limit(hello.memory_limit, cuda=False)
 
     gpu = hello.backend == "cuda"
-    count = fitting() if gpu else helping()
+    count = process_count() if gpu else helper_count()
     if not count:
         return None
     if gpu:

@@ -105,7 +105,7 @@ def corrected(
     return " ".join(kept)
 
 
-def tells_apart(text: str, kernel: str, others: Sequence[str]) -> bool:
+def names_other_kernel(text: str, kernel: str, others: Sequence[str]) -> bool:
     """Returns True if a text contains a word of another kernel's name that this kernel's name lacks.
 
     Such a text compares the kernels.
