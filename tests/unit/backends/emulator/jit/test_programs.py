@@ -150,7 +150,7 @@ def test_whoever_waited_for_another_process_reads_what_it_made(
         path.write_bytes(made)
         yield
 
-    monkeypatch.setattr(store, "alone", late)
+    monkeypatch.setattr(store, "compile_lock", late)
     assert right(double())
     assert len(compilations) == 1
 
