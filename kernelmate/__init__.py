@@ -34,7 +34,7 @@ __all__ = [
 
 
 def check(kernel: str | Path | Kernel, **settings: Any) -> tuple[Verdict, ...]:
-    """Compile a kernel: diagnostics, resources (bytes, registers per thread) and occupancy (0 to 1). Runs nothing.
+    """Compiles a kernel: diagnostics, resources (bytes, registers per thread) and occupancy (0 to 1). Runs nothing.
 
     Args:
         kernel: `"FILE"`, `"FILE::KERNEL"`, or a kernel.
@@ -56,7 +56,7 @@ def bench(
     reference: str | None = None,
     **settings: Any,
 ) -> tuple[Verdict, ...]:
-    """Judge a kernel by its contract: correctness at every size, guards, and time in microseconds.
+    """Judges a kernel by its contract: correctness at every size, guards, and time in microseconds.
 
     Args:
         kernel: `"FILE"`, `"FILE::KERNEL"`, or a kernel.
@@ -82,7 +82,7 @@ def compare(
     reference: str | None = None,
     **settings: Any,
 ) -> Comparison:
-    """Judge a changed kernel against its baseline by the baseline's contract.
+    """Judges a changed kernel against its baseline by the baseline's contract.
 
     Args:
         kernel: the baseline: `"FILE"`, `"FILE::KERNEL"`, or a kernel.

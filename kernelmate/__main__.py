@@ -12,7 +12,7 @@ INTERRUPTED = 130
 
 try:
     import signal
-except KeyboardInterrupt:  # nothing else can be interrupted for as long before there is a handler
+except KeyboardInterrupt:  # the longest step before there is a signal handler
     os._exit(INTERRUPTED)
 
 TYPE_CHECKING = False
@@ -26,7 +26,7 @@ def leave(*_: Any) -> NoReturn:
 
 
 def main() -> NoReturn:
-    """Load and run the command line."""
+    """Loads and runs the command line."""
     # A shell's background jobs start with SIGINT ignored; that setting is kept.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, leave)

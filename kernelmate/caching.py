@@ -49,7 +49,7 @@ class TextCache(Generic[P, T]):
 
 
 def text_cache(entries: int) -> Callable[[Callable[P, T]], TextCache[P, T]]:
-    """Keep the last results of a function of texts, units or kernels, like `functools.lru_cache`.
+    """Keeps the last results of a function of texts, units or kernels, like `functools.lru_cache`.
 
     Args:
         entries: maximum number of results; fewer are kept of texts that are `MOST_CHARACTERS` together.

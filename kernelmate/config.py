@@ -290,7 +290,7 @@ class TomlSource(PydanticBaseSettingsSource):
 
 
 def load_settings(**overrides: Any) -> Settings:
-    """Load the settings in force, from overrides, `KERNELMATE_*` variables, the project's `pyproject.toml` and the user's file.
+    """Loads the settings in force, from overrides, `KERNELMATE_*` variables, the project's `pyproject.toml` and the user's file.
 
     Args:
         **overrides: settings by name, as given on the command line; None values are ignored.

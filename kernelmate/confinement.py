@@ -157,7 +157,7 @@ _MACHINES = {
 
 
 def harden() -> tuple[str, ...]:
-    """Set the attributes of the worker's own process; returns the names of those in force.
+    """Sets the attributes of the worker's own process; returns the names of those in force.
 
     Call it after CUDA is opened, whose driver may start a setuid program that creates device files.
     """
@@ -198,7 +198,9 @@ def confine(scratch: Path, protected: Sequence[int], opening: Callable[[], objec
 
 def _without_capabilities(library: ctypes.CDLL) -> tuple[str, ...]:
     """Gives up all of root's rights but those to other users' files."""
-    for number in range(_CAPABILITIES):  # those that the kernel does not have, or this process may not, are refused
+    for number in range(
+        _CAPABILITIES
+    ):  # fails for capabilities that the kernel lacks or that this process may not drop
         if not _FILES_OF_OTHERS >> number & 1:
             library.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
     header = struct.pack("=Ii", _CAPABILITY_FORM, 0)
@@ -323,7 +325,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def kill_descendants(pid: int) -> None:
-    """Kills what a living process started, whatever group or session it moved to; the process itself continues."""
+    """Kills all descendants of a running process, in any process group or session; the process itself continues."""
     seen: set[int] = set()
     for _ in range(_ROUNDS):
         new = set(descendants(pid)) - seen
@@ -339,7 +341,7 @@ def kill_descendants(pid: int) -> None:
 
 
 def main() -> None:
-    """Apply all restrictions to this process and print the names of those in force as JSON."""
+    """Applies all restrictions to this process and prints the names of those in force as JSON."""
     print(json.dumps([*harden(), *confine(Path(tempfile.gettempdir()), ancestors())]))
 
 

@@ -99,7 +99,7 @@ class ScalarArgument:
 
 
 def with_addresses(content: npt.NDArray[np.uint8], addresses: Iterable[HeldAddress], places: Mapping[str, int]) -> None:
-    """Write device addresses into an argument's bytes; `places` maps each array to its address."""
+    """Writes device addresses into an argument's bytes; `places` maps each array to its address."""
     for one in addresses:
         held = np.array([places[one.array] + one.start], np.uint64).view(np.uint8)
         content[one.offset : one.offset + held.size] = held
@@ -169,11 +169,11 @@ class Run:
         step_limit: instructions one thread may take before the finding `hang`.
         limited_by: source of that limit, for messages.
         count: fill in `RunResult.counters`.
-        check: look for what costs time to look for (races, uninitialised reads, wrapped indices); out-of-bounds
+        check: make the slow checks (races, uninitialised reads, wrapped indices); out-of-bounds
             accesses are always found.
         native: whether the same launch of an earlier version was worth compiling to native code, where that is known;
             it affects the time, not the result (emulator only).
-        surroundings: what else the launch finds around it; None for the usual (emulator only).
+        surroundings: the launch's environment, such as special registers and addresses; None for the usual one (emulator only).
         executed: where it is counted, count the machine instructions that it executes too, which takes a disassembler.
         total_limit: instructions all threads together may take; more raises `EmulationTooLarge` (emulator only).
         key: names the launch among those of one module: equal keys, equal launches. None if nobody names it.
@@ -273,13 +273,13 @@ class RunResult:
         findings: with positions in the *unit's* text; the judge maps them to the user's file.
         checked: races, uninitialised reads and wrapped indices were looked for.
         unwatched: exceptions from `checked`: a clause for each part that was not examined, with the reason.
-        counters: the counters of this launch, when asked for.
+        counters: the counters of this launch, if they were requested.
         reads: names of arrays the kernel loaded from before it had written the same bytes itself.
         lasting: variables of the module that were loaded from before the kernel had stored there, and are changed now
             (emulator only).
         block_counts: how often each PTX basic block was entered, in threads, by label; for instruction mixes.
         footprint_bytes: unique global bytes touched, in whole 32-byte sectors; None when not counted.
-        lines: counters by source line of the *unit's* text, when asked for (emulator only).
+        lines: counters by source line of the *unit's* text, if they were requested (emulator only).
         atomic_sectors: different sectors of global memory that atomics touched; None when not counted.
         l1: results of the model of L1 for the accesses of one SM; None when not counted, or if it does not apply.
         printed: what the kernel printed, at most 64 KiB.
@@ -362,7 +362,7 @@ class Module(Protocol):
     """One compiled kernel, loaded, or the kernels of a pipeline."""
 
     def run(self, run: Run) -> RunResult:
-        """Make one launch. Errors of the kernel are findings, not exceptions.
+        """Makes one launch. Errors of the kernel are findings, not exceptions.
 
         Raises:
             EmulationTooLarge: the launch exceeds the emulator's limits, which says nothing about the kernel.
@@ -419,7 +419,7 @@ class Backend(Protocol):
         ...
 
     def load(self, compiled: Compiled, target: Target) -> Module:
-        """Load compiled code.
+        """Loads compiled code.
 
         Raises:
             UnsupportedInstruction: the backend cannot run this code; carries the finding to report.

@@ -57,7 +57,7 @@ _WARM_UP = """
 
 
 class EmulatorLost(Exception):
-    """The process that ran a launch is gone."""
+    """The process that ran a launch has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class _EmulationJob:
     answer: Future[RunResult | TooLarge]
 
 
-def within(made: Run, seen: RunResult | TooLarge, wanted: Run) -> bool:
+def answers_request(made: Run, seen: RunResult | TooLarge, wanted: Run) -> bool:
     """Returns True if a finished launch answers the requested one.
 
     A tighter step limit changes nothing for threads that stay below it.
@@ -93,14 +93,14 @@ def within(made: Run, seen: RunResult | TooLarge, wanted: Run) -> bool:
     return isinstance(seen, RunResult) and seen.longest_thread is not None and seen.longest_thread < wanted.step_limit
 
 
-def fitting() -> int:
+def process_count() -> int:
     """Returns the number of processes for this machine: half of its cores less one, at most `MOST`; 0 outside Linux."""
     if not sys.platform.startswith("linux"):
         return 0
     return max(0, min(MOST, len(os.sched_getaffinity(0)) // 2 - 1))
 
 
-def helping() -> int:
+def helper_count() -> int:
     """Returns the number of processes that help one that emulates: the other cores, up to a limit."""
     if not sys.platform.startswith("linux"):
         return 0
@@ -108,7 +108,7 @@ def helping() -> int:
 
 
 def warm_up() -> None:
-    """Loads what emulation needs, above all LLVM (a quarter of a second), once before forking."""
+    """Loads the libraries of emulation, above all LLVM (a quarter of a second), once before forking."""
     code = Compiled("warm_up", None, "warm_up", "sm_90", "", True, (), ptx=_WARM_UP)
     run = Run(LaunchShape((1, 1, 1), (32, 1, 1)), (ArrayArgument("y", np.zeros(32, np.int32)),), count=True)
     for mode in ("never", "always"):
@@ -150,7 +150,7 @@ class EmulatorPool:
     def submit(
         self, compiled: Compiled, target: Target, run: Run, *, arrays: bool = False
     ) -> Future[RunResult | TooLarge]:
-        """Queue a launch. The future raises `EmulatorLost` if no process is left, or the process that ran it ended.
+        """Queues a launch. The future raises `EmulatorLost` if no process is left, or the process that ran it ended.
 
         Args:
             compiled: the kernel's code.
@@ -181,7 +181,7 @@ class EmulatorPool:
         self._pids.clear()
 
     def _feed(self, end: Connection) -> None:
-        """Sends jobs to one process until it is gone."""
+        """Sends jobs to one process until it has ended."""
         known: str | None = None
         while (job := self._jobs.get()) is not None:
             if not job.answer.set_running_or_notify_cancel():
@@ -221,7 +221,7 @@ def _forked(begin: Callable[[], None], pids: list[int], hasty: bool, resolve: Ca
     try:
         ours.close()
         die_with_parent()
-        keep_freed_memory(kept=False)  # there are many, each for a launch
+        keep_freed_memory(kept=False)  # several processes would each keep the memory of their launches
         begin()
         _serve(theirs, hasty, resolve)
     finally:

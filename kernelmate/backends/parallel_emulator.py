@@ -14,7 +14,7 @@ from itertools import chain, islice
 from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Run, RunResult, ScalarArgument
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator.backend import EmulatedModule
-from kernelmate.backends.emulator_pool import EmulatorLost, EmulatorPool, TooLarge, within
+from kernelmate.backends.emulator_pool import EmulatorLost, EmulatorPool, TooLarge, answers_request
 from kernelmate.compiler.ptx_text import used_names_of
 from kernelmate.records import BackendName, Compiled, Target
 
@@ -42,7 +42,7 @@ class ParallelEmulator:
         self._early: dict[str, _Begun] = {}
 
     def load(self, compiled: Compiled, target: Target) -> EmulatedModule | ParallelModule:
-        """Decode a compiled kernel.
+        """Decodes a compiled kernel.
 
         Raises:
             UnsupportedInstruction: it contains an instruction that the emulator does not support; the finding names it
@@ -50,7 +50,7 @@ class ParallelEmulator:
         """
         module = self._backend.load(compiled, target)
         if used_names_of(compiled.ptx):
-            return module  # its launches hang on one another
+            return module  # its launches depend on each other
         return ParallelModule(module, self._emulators, self._early)
 
     def begin(self, compiled: Compiled, target: Target, run: Run) -> None:
@@ -105,7 +105,7 @@ class ParallelModule:
         self._hand_over()
 
     def run(self, run: Run) -> RunResult:
-        """Make one launch, or wait for it.
+        """Makes one launch, or waits for it.
 
         Raises:
             EmulationTooLarge: as `EmulatedModule.run`.
@@ -117,7 +117,7 @@ class ParallelModule:
         else:
             begun = self._begun_early(run)
         seen = None if begun is None else self._seen(begun)
-        if begun is None or seen is None or not within(begun.run, seen, run):
+        if begun is None or seen is None or not answers_request(begun.run, seen, run):
             return self.emulated.run(run)
         if isinstance(seen, TooLarge):
             raise seen.error()

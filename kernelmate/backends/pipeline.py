@@ -93,7 +93,7 @@ class PipelineModule:
         self._repeatable = repeatable
 
     def run(self, run: Run) -> RunResult:
-        """Make all launches of a pipeline; those after one that did not finish are not made.
+        """Makes all launches of a pipeline; those after one that did not finish are not made.
 
         Raises:
             EmulationTooLarge: a launch exceeds the emulator's limits.
@@ -134,7 +134,7 @@ class PipelineModule:
     ) -> None:
         """Reports a launch that uses elements which no stage has written in this run.
 
-        Such elements hold what an earlier run left there, so that a pipeline may pass by its own stale results. A launch
+        Such elements hold the results of an earlier run, so that a pipeline may pass by its own stale results. A launch
         may read them and not use them, therefore it is repeated over other contents where launches repeat bit for bit.
         """
         for parameter, source in _arrays(stage):
@@ -168,7 +168,7 @@ def _uses(run: Run, arrays: Mapping[str, Any], parameter: str, unset: npt.NDArra
             continue
         now, then = _bits(again.arrays[one.name]), _bits(arrays[one.name])
         differs = (now != then) & ~_both_nan(again.arrays[one.name], arrays[one.name], now.size)
-        if one is given:  # elements that the launch leaves alone keep either content
+        if one is given:  # elements that the launch does not write keep either content
             differs &= (now != _bits(other)) | (then != _bits(given.data))
         if bool(differs.any()):
             return True
@@ -245,7 +245,7 @@ class _PipelineState:
         return {parameter: self.held[source] for parameter, source in _arrays(stage)}
 
     def unset(self, source: str) -> npt.NDArray[Any] | None:
-        """Returns where an array holds what it held before the run, by `_bits`; None for an array on a GPU."""
+        """Returns the elements of an array that the run left unchanged, by `_bits`; None for an array on a GPU."""
         now, then = self.held[source], self.given[source].data
         return np.asarray(_bits(now) == _bits(then)) if isinstance(now, np.ndarray) else None
 
@@ -256,7 +256,7 @@ class _PipelineState:
         ]
 
     def add(self, stage: StageLaunch, result: RunResult | None, arrays: Mapping[str, Any]) -> None:
-        """Takes over the arrays after a stage, and counts what passed through temporaries."""
+        """Takes over the arrays after a stage, and counts the bytes that passed through temporaries."""
         if result is not None:
             self.results.append(result)
         written, read, moved = 0, 0, 0

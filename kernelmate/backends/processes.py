@@ -15,7 +15,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """Ask the system to end this process with its parent.
+    """Asks the system to end this process with its parent.
 
     Only Linux supports this; elsewhere, and behind a remote launcher, the end of the input has the same effect as long
     as Python code runs.
@@ -46,7 +46,7 @@ def keep_freed_memory(*, kept: bool = True) -> None:
     (benchmarks/results/cpu_large.txt).
 
     Args:
-        kept: False for glibc's own way.
+        kept: False restores glibc's default.
     """
     if sys.platform.startswith("linux"):
         with contextlib.suppress(OSError, AttributeError):

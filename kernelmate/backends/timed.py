@@ -56,7 +56,7 @@ class TimingDevice(Protocol):
         ...
 
     def durations(self, order: Sequence[int | None], *, cold: bool = False, placement: int = 0) -> tuple[float, ...]:
-        """Launch in this order, in one placement, and return each launch's duration; `cold` empties L2 before each.
+        """Launches in this order, in one placement, and returns each launch's duration; `cold` empties L2 before each.
 
         Raises:
             TimedFault: a launch failed.
@@ -64,7 +64,7 @@ class TimingDevice(Protocol):
         ...
 
     def period(self, version: int | None, launches: int) -> float:
-        """Replay a graph of this many launches once, and return the period of one.
+        """Replays a graph of this many launches once, and returns the period of one.
 
         Raises:
             CannotCapture: the launch cannot be part of a graph. TimedFault: a launch failed.
@@ -72,7 +72,7 @@ class TimingDevice(Protocol):
         ...
 
     def traced(self, order: Sequence[int]) -> tuple[float, ...]:
-        """Launch in this order while CUPTI traces, and return the duration in each launch's record.
+        """Launches in this order while CUPTI traces, and returns the duration in each launch's record.
 
         Raises:
             Untraced: CUPTI is absent or gave no records of these launches. TimedFault: a launch failed.
@@ -103,7 +103,7 @@ class RepeatedLaunch:
         afresh_us: likewise, with outputs overwritten and module variables reset before each launch, so that no earlier
             results can be reused.
         scrubbed_us: as `afresh_us`, with shared memory overwritten as well; None for a kernel without shared memory.
-        arrays: what the last launch left, over outputs that were overwritten just before.
+        arrays: contents after the last launch, before which all outputs were overwritten.
         clocks_us: the same replays by the GPU's clock and by the host's, microseconds for each launch; None if there
             were none.
     """

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from kernelmate.capture.passed import (
     PassedParameter,
     alias_targets,
-    alike,
     buffer_of,
     last_change,
+    most_frequent_kind,
     number_text,
     output_tolerance,
     passed_parameters,
@@ -62,7 +62,7 @@ class CapturedContract:
         contract: without reference and inputs.
         parameters: for each array and scalar, its number among the kernel's parameters.
         cases: one for each size, in their order.
-        notes: what a reader should know: relations that were not found or are ambiguous, launches that were left out.
+        notes: remarks for the reader: relations that were not found or are ambiguous, launches that were left out.
     """
 
     contract: Contract
@@ -72,7 +72,7 @@ class CapturedContract:
 
 
 def captured_contract(kernel: Kernel, capture: Capture) -> CapturedContract:
-    """Make a contract of the launches of a kernel.
+    """Makes a contract of the launches of a kernel.
 
     Args:
         kernel: the kernel, for the names and types of its parameters.
@@ -83,7 +83,7 @@ def captured_contract(kernel: Kernel, capture: Capture) -> CapturedContract:
             pointer to numbers.
     """
     notes: list[str] = []
-    launches = alike(capture.launches, notes)
+    launches = most_frequent_kind(capture.launches, notes)
     parameters = passed_parameters(kernel, launches)
     return _Relations(kernel, parameters, launches, notes).solved(capture)
 
@@ -110,7 +110,7 @@ class _Relations:
         self._used: dict[str, Values] = {}
 
     def solved(self, capture: Capture) -> CapturedContract:
-        """Returns the contract, and what was found out about it."""
+        """Returns the contract, and notes on it."""
         aliases = alias_targets(self._launches[0], self._parameters)
         arrays = {one.name: self._array(one) for one in self._parameters if one.pointer and one.number not in aliases}
         block = self._block()
@@ -196,7 +196,7 @@ class _Relations:
         return shape
 
     def _check_recorded(self, one: PassedParameter, buffers: Sequence[CapturedBuffer], elements: Values) -> None:
-        """Refuse arrays of which a part was not recorded.
+        """Refuses arrays of which a part was not recorded.
 
         Raises:
             UsageError: a buffer is recorded only in part, and the array is or may be longer.

@@ -61,7 +61,7 @@ class EmulatedKernel:
 
 @lru_cache(maxsize=64)
 def cuda_kernel(code: str, name: str, options: tuple[str, ...], cooperative: bool) -> EmulatedKernel:
-    """Compile CUDA text for the emulator.
+    """Compiles CUDA text for the emulator.
 
     Args:
         code: the text.
@@ -92,7 +92,7 @@ def cuda_kernel(code: str, name: str, options: tuple[str, ...], cooperative: boo
 
 
 def triton_kernel(kernel: Kernel, contract: Contract) -> tuple[EmulatedKernel, Contract]:
-    """Compile a Triton function for the emulator; returns it, and the contract completed from the compiled code.
+    """Compiles a Triton function for the emulator; returns it, and the contract completed from the compiled code.
 
     Args:
         kernel: the function.
@@ -143,7 +143,7 @@ def launch(
     kernel: EmulatedKernel, shape: LaunchShape, values: Sequence[Array | np.generic], *,
     passed: Sequence[bool] | None = None, scratch: int = 0,
 ) -> None:  # fmt: skip
-    """Launch once on arrays of the host, which get the results, and record the launch if it is wanted.
+    """Launches once on arrays of the host, which get the results, and records the launch if it is wanted.
 
     Args:
         kernel: the kernel.

@@ -148,7 +148,7 @@ def captured_kernel(capture: Capture) -> Kernel | None:
 def write_files(
     folder: Path, captured: CapturedContract, kernel: Kernel, program: str, document: Mapping[str, Any]
 ) -> list[str]:
-    """Write what belongs to a capture beside its records; returns the names of the files.
+    """Writes the files of a capture beside its records; returns their names.
 
     Args:
         folder: the capture's folder, with `launches`.

@@ -21,7 +21,7 @@ STANDINS = Path(__file__).parent / "standins"
 
 
 def real_module(name: str) -> ModuleType:
-    """Import a library from where it would be found without the stand-ins, in place of the stand-in that is being imported.
+    """Imports a library from where it would be found without the stand-ins, in place of the stand-in that is being imported.
 
     Raises:
         ModuleNotFoundError: it is not installed.

@@ -80,14 +80,14 @@ class NotedLaunch:
         )
 
     def fail(self) -> None:
-        """Notes that the launch failed."""
+        """Records that the launch failed."""
         if self.taken:
             self._guarded(lambda made: made.fail(self.key))
 
     def record(
         self, values: Sequence[Value], before: Mapping[int, bytes], seen: Mapping[int, tuple[bool, bool]] | None = None
     ) -> None:
-        """Write the record of the launch, which is over.
+        """Writes the record of the launch, which is over.
 
         Args:
             values: its arguments.

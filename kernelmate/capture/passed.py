@@ -23,7 +23,7 @@ NARROW_RTOL = 0.1
 """The same for 8-bit floats."""
 
 
-def alike(launches: Sequence[CapturedLaunch], notes: list[str]) -> list[CapturedLaunch]:
+def most_frequent_kind(launches: Sequence[CapturedLaunch], notes: list[str]) -> list[CapturedLaunch]:
     """Returns the launches of the most frequent kind: one text, the same constants, and the same parameters that share memory."""
 
     def kind(launch: CapturedLaunch) -> tuple[Any, ...]:

@@ -198,7 +198,7 @@ class Capture:
 
 
 def read_capture(folder: Path, shapes: int) -> Capture:
-    """Read the records of a capture, which processes may still be writing.
+    """Reads the records of a capture, which processes may still be writing.
 
     Args:
         folder: the folder `launches`.
@@ -322,7 +322,7 @@ class LaunchRecorder:
     """Decides which launches of this process are recorded, and writes them.
 
     Args:
-        settings: what is recorded.
+        settings: which launches and arrays are recorded.
     """
 
     settings: CaptureSettings
@@ -362,7 +362,7 @@ class LaunchRecorder:
         self._append("log", f"{key} failed")
 
     def record(self, number: int, key: str, facts: LaunchHeader, arguments: Sequence[RecordedArgument]) -> None:
-        """Write the record of an admitted launch.
+        """Writes the record of an admitted launch.
 
         Raises:
             OSError: it cannot be written.

@@ -184,8 +184,9 @@ def _table_entries(ptx: str) -> set[int]:
 def unlaunchable_sizes(contract: Contract, listed: Sequence[Size], version: Version, baseline: Version) -> list[Size]:
     """Returns for each name a size at which the baseline can be launched and the version cannot; none for most versions.
 
-    Its grid is over a limit there, as of 65535 blocks in y or z, or has no blocks. The sizes are not launched, so they may be far larger than others, but for those at which no GPU's
-    memory holds the arrays with the largest listed values of the other names.
+    There its grid exceeds a limit, such as 65535 blocks in y or z, or is empty. Nothing is launched at these sizes, so
+    they may be far larger than others. Sizes are left out if the arrays would not fit into a GPU's memory with the
+    largest listed values of the other names.
 
     Args:
         contract: defines the allowed sizes.
@@ -219,7 +220,7 @@ def _launchable(contract: Contract, size: Size) -> bool:
 
 
 def block_sizes(contract: Contract, tried: Sequence[Size], version: Version, baseline: Version) -> list[Size]:
-    """Returns a size for each new limit of a block's index that no tried size has more blocks than.
+    """Returns, for each new limit of a block's index, a size with more blocks, unless a tried size has more.
 
     Args:
         contract: defines the allowed sizes.
@@ -291,7 +292,7 @@ def compared_numbers(ptx: str) -> set[int]:
 
 
 def _kept(ptx: str) -> Counter[int]:
-    """Counts what reduces an index, or its product with an element's size, to a range, by the range.
+    """Counts the operations that reduce an index, or its product with an element's size, to a range, by the range.
 
     These are masks that keep the low bits, and remainders.
     """
@@ -308,7 +309,7 @@ def _kept(ptx: str) -> Counter[int]:
 
 
 def _remainders(ptx: str) -> list[tuple[str, int]]:
-    """Returns registers of which remainders are taken, with the divisor: what is left after a multiple of it, too."""
+    """Returns registers of which remainders are computed, with the divisor, also by subtracting a multiple of it."""
     multiples = dict(_MULTIPLE.findall(ptx))
     less = ((one, multiples[other]) for one, other in _LESS.findall(ptx) if other in multiples)
     return [(register, int(number)) for register, number in (*_REMAINDERS.findall(ptx), *less)]

@@ -175,8 +175,8 @@ class CaseJudge:
         if selected:
             shots += self._more_shots(size, number, elements)
         for index, shot in enumerate(shots[:1] if self._glance else shots):
-            # Undeclared integers may be indices; if they are used as such, only a baseline that tolerates other values
-            # can tell.
+            # Undeclared integers may be indices. If so, values out of range are tried only beside a baseline that
+            # tolerates them.
             if shot.style.name != "integers" or self._compared or not self._settling.has_positions:
                 level = self._settling.level(shot.style, size)
                 yield replace(shot, style=level), index == 0 and origin == "contract"
@@ -215,7 +215,7 @@ class CaseJudge:
         first = record.shot(FIRST, 0) if record.origin == "contract" and self._keep_bytes else None
         if first is not None:
             kept = KeptLaunch(first.outcome, first.answer)
-            held = kept.nbytes if not self.oracle.large(record.size) else 0  # on the GPU, where there is room
+            held = kept.nbytes if not self.oracle.large(record.size) else 0  # on the GPU, where memory suffices
             if held <= self._keep_bytes:
                 self._keep_bytes -= held
                 record.kept = kept

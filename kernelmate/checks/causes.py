@@ -212,7 +212,7 @@ def assumed_divisibility(
     if not good or len(bad) < LEAST_WRONG:
         return ()
     for condition in _conditions(good, bad):
-        # A divisor that is too small fits as well until one of its multiples has been tried.
+        # A smaller divisor explains the results as well until one of its multiples has been tried.
         if _holds(condition, bad) or not _holds(condition, good, every=True):
             continue
         size = {**good[-1], **{name: MULTIPLE * divisor for name, divisor in condition}}

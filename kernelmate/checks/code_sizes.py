@@ -113,7 +113,7 @@ def _code_of(ptx: str, entry: str) -> _EntryCode:
 def _decided(statements: Sequence[Statement]) -> Iterator[tuple[str, tuple[tuple[str, bool], ...]]]:
     """Yields registers that decide a branch, with the guards and outcomes of the branches that lead to it.
 
-    What follows a label is guarded by what all ways to it from above share. Branches from below are those of loops,
+    The code after a label is guarded by the conditions that all forward branches to it share. Branches from below are those of loops,
     whose bodies keep the guards of their entry in every iteration.
     """
     guards: tuple[tuple[str, bool], ...] = ()

@@ -39,7 +39,7 @@ class Difference:
 
 
 def compare(argument: str, got: Array, want: Array, allowed: Array, coarse: Array | None = None) -> Difference:
-    """Compare one output with the reference.
+    """Compares one output with the reference.
 
     Expected values are first converted to the output's dtype: 70000 is infinite in float16.
 

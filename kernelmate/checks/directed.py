@@ -112,7 +112,7 @@ class DirectedSizes:
 
 
 def directed_sizes(contract: Contract, tried: Sequence[Size], conditions: Sequence[Condition]) -> DirectedSizes:
-    """Choose sizes at which conditions that had one outcome at all tried sizes have the other one.
+    """Chooses sizes at which conditions that had one outcome at all tried sizes have the other one.
 
     Args:
         contract: the contract of the version under judgement; its `require` limits the sizes.

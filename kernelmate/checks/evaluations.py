@@ -20,7 +20,7 @@ class Reference(Protocol):
     """A source of expected outputs: the user's function or expression, or a kernel."""
 
     def __call__(self, arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:
-        """Compute every out and inout array for these inputs, floats in float64.
+        """Computes every out and inout array for these inputs, floats in float64.
 
         Args:
             arrays: inputs by argument, original or perturbed; NumPy arrays, or CuPy arrays on a GPU.

@@ -150,7 +150,7 @@ def law_of(
     contract: Contract, reference: Reference, sizes: SmallSizes, draw: Draw, seed: tuple[int, ...], *,
     exact: bool = True,
 ) -> Law:  # fmt: skip
-    """Measure the law that large sizes use, at small sizes.
+    """Measures the law that large sizes use, at small sizes.
 
     Args:
         contract: the one in force.

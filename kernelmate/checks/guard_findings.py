@@ -104,7 +104,7 @@ def binding(
 
     Args:
         contract: may allow flushing.
-        seen: what is known of the launch.
+        seen: the facts about the launch.
         style: the style of its inputs.
         outputs: the outputs of the baseline.
         answer: the reference's, with its tolerance as derived.

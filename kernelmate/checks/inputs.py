@@ -165,7 +165,7 @@ def draw(
     contract: Contract, size: Size, seed: tuple[int, ...], style: InputStyle, directory: Path, *, first: bool = False,
     device: DeviceMaker | None = None,
 ) -> Arrays:  # fmt: skip
-    """Draw the contents of all `in` and `inout` arrays, zeros for `out` arrays, and varied scalars, by argument.
+    """Draws the contents of all `in` and `inout` arrays, zeros for `out` arrays, and varied scalars, by argument.
 
     Args:
         contract: defines distributions and dtypes.

@@ -65,7 +65,7 @@ OWN_SIZES_WITHIN = 0.5
 
 
 def judge(task: JudgeTask, backend: Backend, progress: Progress, timer: Timer, model: Model | None = None) -> Judgement:
-    """Judge a version at every listed size and at generated sizes.
+    """Judges a version at every listed size and at generated sizes.
 
     Args:
         task: the version, its baseline, and the target.

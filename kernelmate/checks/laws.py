@@ -117,7 +117,7 @@ def learn(
     contract: Contract, reference: Reference, size: Size, draw: Draw, seed: int, *, exact: bool,
     to_device: Callable[[Array], Any] | None = None,
 ) -> ReferenceFacts:  # fmt: skip
-    """Measure a reference at small sizes.
+    """Measures a reference at small sizes.
 
     Args:
         contract: the contract in force.

@@ -214,7 +214,7 @@ class Oracle:
         return any(more.again if is_inexact(outputs[name].dtype) else name in more.ties for name in wrong)
 
     def _chooses(self) -> bool:
-        """Returns True if the baseline computes no floating numbers: what it chooses among them is not near a tie."""
+        """Returns True if the baseline computes no floating-point numbers: its choices among given ones are not near ties."""
         theirs = self._task.baseline
         return theirs is not None and bool(theirs.compiled.ptx) and not has_arithmetic(theirs.compiled.ptx)
 

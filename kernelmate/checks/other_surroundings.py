@@ -81,7 +81,8 @@ def _surroundings_findings(
             for twin in task.twins:
                 if twin.arch is not None:
                     said = said or surroundings.find_in_twin(version, twin, run, task.target, judge)
-        # Unoptimised code takes up to forty times the instructions, and reads what it reads at any size.
+        # Unoptimised code executes up to forty times the instructions, and uninitialised reads do not depend on the
+        # size.
         for twin in list(unoptimised):
             with suppress(surroundings.TooLong):
                 said = said or surroundings.find_in_twin(version, twin, run, task.target, judge)

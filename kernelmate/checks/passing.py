@@ -150,7 +150,7 @@ def _parts(one: Passed, arrays: Mapping[str, Any]) -> list[str]:
 
 
 def check_passing(contract: Contract, size: Size, compiled: Compiled) -> None:
-    """Check that the passed values fit the compiled kernel.
+    """Checks that the passed values fit the compiled kernel.
 
     Raises:
         ContractError: a struct's size differs from its parameter's, a variable is smaller than its array, or an array

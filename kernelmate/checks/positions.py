@@ -96,7 +96,7 @@ DEEPEST, MOST_FACTORS, FARTHEST_FACTOR = 6, 4, 2.0**20
 
 @functools.lru_cache(16)
 def rounded_factors(ptx: str, entry: str) -> tuple[float, ...]:
-    """Returns the constants by which a kernel multiplies what it then rounds to whole numbers, in the order of its code."""
+    """Returns the constants by which a kernel multiplies values that it then rounds to integers, in the order of its code."""
     _, statements = entry_statements(ptx, entry)
     writers = _writers(statements)
     found = [

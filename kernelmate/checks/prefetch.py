@@ -23,7 +23,7 @@ class Interrupted(Exception):
 
 
 def work_ahead(task: JudgeTask, interrupted: Callable[[], bool]) -> int:
-    """Compute and store inputs and expected outputs of a task that may follow.
+    """Computes and stores inputs and expected outputs of a task that may follow.
 
     Expected outputs depend on the contract, the reference and the seed, not on the kernel, so a changed kernel with the
     same contract reuses them. A reference kernel is not evaluated in advance.
@@ -74,7 +74,7 @@ def work_ahead(task: JudgeTask, interrupted: Callable[[], bool]) -> int:
 
 
 def begin_glance(task: JudgeTask, backend: Backend) -> None:
-    """Start the launch of a quick evaluation that may follow, if the backend can launch in parallel.
+    """Starts the launch of a quick evaluation that may follow, if the backend can launch in parallel.
 
     Errors are left to the quick evaluation itself. Nothing is started if the reference is a kernel.
     """

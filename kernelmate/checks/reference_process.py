@@ -91,7 +91,7 @@ class ReferenceProcess:
         """The reason why the process ended, as a verb phrase; None while it runs."""
 
     def load(self, contract: Contract, directory: Path) -> tuple[int, dict[str, str]]:
-        """Load a contract's reference.
+        """Loads a contract's reference.
 
         Returns its number for `evaluate`, and the modules that its file imported from its folder.
 
@@ -106,7 +106,7 @@ class ReferenceProcess:
             return number, answer.helpers
 
     def evaluate(self, loaded: int, contract: Contract, calls: Sequence[Call], size: Size) -> list[Arrays]:
-        """Evaluate calls on NumPy arrays, each as `Reference.__call__`.
+        """Evaluates calls on NumPy arrays, each as `Reference.__call__`.
 
         Raises:
             ReferenceFailed: the reference failed, or the process ended or sent other data than its arrays.
@@ -159,7 +159,7 @@ class ReferenceProcess:
     def _ask(
         self, contract: Contract, request: Request, arrays: Arrays
     ) -> ReferenceLoaded | ArraysMade | ReferenceTraced:
-        """Send a request and read the header of its answer.
+        """Sends a request and reads the header of its answer.
 
         Raises:
             ReferenceFailed: as `evaluate`.
@@ -315,7 +315,7 @@ def _held(channel: Channel, place: int, dtype: np.dtype[Any], shape: tuple[int, 
 
 
 def read_header(descriptor: int) -> bytes:
-    """Read the bytes of a message.
+    """Reads the bytes of a message.
 
     Raises:
         EOFError: the other process has ended.

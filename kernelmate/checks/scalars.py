@@ -139,7 +139,7 @@ def _names_in(tree: ast.AST, use: type[ast.expr_context] = ast.expr_context) -> 
 def varied(
     contract: Contract, size: Size, names: Iterable[str], seed: tuple[int, ...], *, zeros: bool = False
 ) -> dict[str, Array]:
-    """Draw other values for some scalars, each as an array without dimensions.
+    """Draws other values for some scalars, each as an array without dimensions.
 
     Args:
         contract: the contract with the usual values.

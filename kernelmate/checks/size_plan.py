@@ -142,7 +142,7 @@ def needed_bytes(contract: Contract, size: Size) -> int:
 
 
 def check_memory(contract: Contract, size: Size) -> None:
-    """Check that the available memory suffices for judging a size.
+    """Checks that the available memory suffices for judging a size.
 
     Raises:
         EmulationTooLarge: it needs more memory than is available.

@@ -259,7 +259,7 @@ class SizeCode:
         return needed
 
     def leave_out(self, place: int) -> None:
-        """Takes the results of an instruction, and what depends on them, as undecided."""
+        """Marks the results of an instruction, and all values that depend on them, as undecided."""
         self.free.update(written(self.statements[place]))
         self._spread()
 
@@ -392,7 +392,7 @@ class SizeRun:
         return [self._at(address + size * one, kind, size, lanes) for one in range(count)]
 
     def _at(self, address: Array, kind: str, size: int, lanes: Array) -> Array:
-        """Returns what tables and local memory hold at addresses; zero outside of them."""
+        """Returns the values of tables and local memory at addresses; zero outside of them."""
         dtype = np.dtype(f"{'f' if kind[0] == 'f' else 'i' if kind[0] == 's' else 'u'}{size}")
         found = np.zeros(np.shape(address), dtype)
         for name, base in self._bases.items():

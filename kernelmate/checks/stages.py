@@ -118,7 +118,7 @@ class StageJudge:
             return WITHOUT
         version = self.task.candidate
         alone = Version(version.compiled, stage.contract, version.unit)
-        # Expected outputs are cached by seed, and the inputs of a stage are made by those before it.
+        # Expected outputs are cached by seed, but the inputs of a stage are the results of earlier stages.
         seed = self.task.seed ^ zlib.crc32(f"{version.compiled.binary} {number}".encode())
         task = replace(self.task, candidate=alone, baseline=None, reference_version=None, seed=seed)
         try:

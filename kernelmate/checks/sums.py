@@ -1,4 +1,4 @@
-"""Sizes at which sums and counts of integers exceed what a version's code can hold."""
+"""Sizes at which sums and counts of integers exceed the range of a version's accumulators."""
 
 from __future__ import annotations
 

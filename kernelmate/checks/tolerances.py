@@ -150,7 +150,7 @@ def derive(
     contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...],
     *, exact: bool = True, draws: int | None = None,
 ) -> Allowed:  # fmt: skip
-    """Derive the tolerances at one size for one set of inputs.
+    """Derives the tolerances at one size for one set of inputs.
 
     Args:
         contract: the contract in force; if it has a tolerance, that is used unchanged.
@@ -169,7 +169,7 @@ def derive(
 
 
 def with_vanished(contract: Contract, allowed: Allowed, want: Expected, given: Arrays) -> Allowed:
-    """Allow one float64 roundoff of the inputs where the reference is exactly 0, as 1 + tanh(x) is for x below -20.
+    """Allows one float64 roundoff of the inputs where the reference is exactly 0, as 1 + tanh(x) is for x below -20.
 
     Perturbed inputs do not reveal the reference's rounding there, and a version without cancellation gives a smaller
     value. Inputs of the output's shape count element by element. Without such inputs, as for the GELU of a matrix
@@ -221,7 +221,7 @@ def stated(contract: Contract, want: Expected) -> Allowed:
 def toleranced(
     contract: Contract, want: Expected, found: Mapping[str, ToleranceParts], *, exact: bool = True
 ) -> Allowed:
-    """Apply the module's formula to all outputs; outputs missing in `found` are not rounded.
+    """Applies the module's formula to all outputs; outputs missing in `found` are not rounded.
 
     Args:
         contract: defines the dtypes.
@@ -260,7 +260,7 @@ def measured(
     contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...],
     *, exact: bool = True, draws: int | None = None,
 ) -> dict[str, ToleranceParts]:  # fmt: skip
-    """Measure sensitivity, inner loss and number of terms of each rounded output; arguments as for `derive`."""
+    """Measures sensitivity, inner loss and number of terms of each rounded output; arguments as for `derive`."""
     usual = (EXACT_DRAWS if exact else KERNEL_DRAWS, INNER_DRAWS)
     moved, inner = _sensitivity(
         contract, reference, arrays, size, want, seed, exact, (draws, draws) if draws else usual
@@ -279,7 +279,7 @@ def _derived(contract: Contract, output: str, want: Array, found: ToleranceParts
         carried = unit * (size + found.moved)
         growth = ROOT_GROWTH * (1 + math.sqrt(terms)) + terms / BIAS_TERMS
         once = unit * (FUNCTION_UNITS * size + INNER_FACTOR * found.inner)
-        if accumulate == np.float64:  # the reference was rounded as often
+        if accumulate == np.float64:  # the reference has as many roundings
             once, growth = 2 * once, 2 * growth
         error = stored + once + growth * carried + _underflow(accumulate, growth)
         narrower = max(unit_roundoff(_narrower(accumulate)) / unit, 1.0)

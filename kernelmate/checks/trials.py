@@ -261,7 +261,7 @@ class Bench:
         others_longest: int | None = None,
         most: int | None = None,
     ) -> LaunchOutcome:
-        """Launch once on `given`, with poisoned outputs.
+        """Launches once on `given`, with poisoned outputs.
 
         `others_longest` is the number of instructions of the baseline's longest thread; a thread that executes
         `HUNG_FACTOR` times as many counts as hung. `most` is the number of thread-instructions that the launch may take

@@ -163,7 +163,7 @@ def _helpers_noted(folder: Path) -> Iterator[None]:
 
 
 def call_user(function: Callable[..., Any], keywords: Mapping[str, Any], where: str, directory: Path) -> Any:
-    """Call a user's function; its printed output is discarded.
+    """Calls a user's function; its printed output is discarded.
 
     Raises:
         ReferenceFailed: it raised an exception; the message names it and the line.

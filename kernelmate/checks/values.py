@@ -48,7 +48,7 @@ EVERY_BYTE, EVERY_HALF = 1 << 8, 1 << 16
 
 
 def wide_integers(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, bits: int, *, signed: bool) -> Array:
-    """Draw integers over the whole range, of mixed magnitudes, with edges; every 16-bit value if there is room.
+    """Draws integers over the whole range, of mixed magnitudes, with edges; every 16-bit value if there is room.
 
     Some rows, or runs of a one-dimensional array, hold neighbouring integers, equal integers or sorted ones.
 
@@ -96,7 +96,7 @@ def lowest_integers(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, bits
 
 
 def repeated(values: Array, rng: Any) -> Array:
-    """Copies an element of each row to some places of it: the first, the largest and the smallest one in turn."""
+    """Copies the first, the largest or the smallest element of each row, in turn, to several positions of the row."""
     if values.size and values.shape and values.shape[-1] > 1:
         rows = values.reshape(-1, values.shape[-1])
         for turn, copied in enumerate((rows[0::3, :1], _largest(rows[1::3]), -_largest(-rows[2::3]))):
@@ -275,7 +275,7 @@ def _of_kind(kind: str, normal: Array, exponents: float, rng: Any) -> Array:
 
 
 def plant(argument: Argument, array: Array, size: Size, scalars: Sequence[float], rng: Any) -> Array:
-    """Plant values in an array at which comparisons or rounding change.
+    """Plants values in an array at which comparisons or rounding change.
 
     These are scalars, their neighbours, odd multiples of their halves, and the ends of a range. Values outside a
     declared distribution are not planted.
@@ -295,7 +295,7 @@ def plant(argument: Argument, array: Array, size: Size, scalars: Sequence[float]
 
 
 def plant_constants(argument: Argument, array: Array, size: Size, constants: Sequence[float], rng: Any) -> Array:
-    """Plant constants of a kernel's code, their neighbours, and numbers between them, among an array's elements.
+    """Plants constants of a kernel's code, their neighbours, and numbers between them, among an array's elements.
 
     Floating ones are planted with either sign. Values outside a declared distribution are not planted.
     """

@@ -16,8 +16,8 @@ from kernelmate.cli.options import (
     judging_options,
     output_of,
     output_options,
+    print_notices,
     settings_of,
-    tell_notices,
 )
 from kernelmate.cli.stopping import exit_code
 from kernelmate.errors import UsageError
@@ -92,7 +92,7 @@ def bench(
     ):
         verdicts = session.bench(kernel, sizes, reference)
         given = session.given(kernel, sizes, reference) if output.as_json else None
-    tell_notices(session)
+    print_notices(session)
     if output.as_json:
         from kernelmate.report.json import verdicts_json
 
@@ -132,7 +132,7 @@ def _sweep(
         Session(settings, progress.stage) as session,
     ):
         tuned = sweep(session, kernel, points, versions, reference=reference)
-    tell_notices(session)
+    print_notices(session)
     show_tuned(tuned, kernel, output)
     by = f"kernelmate bench --sweep {along[0]}={along[1]}..{along[2]}"
     return 0 if write_outputs(tuned, kernel, settings, output, page, dispatch, by) else 1

@@ -15,8 +15,8 @@ from kernelmate.cli.options import (
     judging_options,
     output_of,
     output_options,
+    print_notices,
     settings_of,
-    tell_notices,
 )
 from kernelmate.cli.stopping import exit_code
 
@@ -67,7 +67,7 @@ def compare(
     ):
         comparison = session.compare(kernel, changed, prompt, sizes, reference)
         given = session.given(kernel, sizes, reference) if output.as_json else None
-    tell_notices(session)
+    print_notices(session)
     if given is not None:
         from kernelmate.report.json import verdicts_json
         from kernelmate.source import parse_contract

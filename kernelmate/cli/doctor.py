@@ -30,9 +30,9 @@ def doctor(**options: Any) -> int:
     """
     output = output_of(options)
     from kernelmate.config import load_settings
-    from kernelmate.session.machine import look
+    from kernelmate.session.machine import run_checks
 
-    checks = look(load_settings(device=options["device"]))
+    checks = run_checks(load_settings(device=options["device"]))
     if output.as_json:
         from kernelmate.report.json import doctor_json
 

@@ -13,8 +13,8 @@ from kernelmate.cli.options import (
     judging_options,
     output_of,
     output_options,
+    print_notices,
     settings_of,
-    tell_notices,
 )
 from kernelmate.cli.stopping import exit_code
 
@@ -51,7 +51,7 @@ def explain(
         Session(settings, progress.stage) as session,
     ):
         verdicts = session.bench(kernel, sizes, reference)
-    tell_notices(session)
+    print_notices(session)
     explained = [(verdict, diagnose(verdict, kernel.unit.file_text or kernel.unit.text)) for verdict in verdicts]
     if output.as_json:
         from kernelmate.report.causes import causes_json

@@ -14,8 +14,8 @@ from kernelmate.cli.options import (
     device_option,
     output_of,
     output_options,
+    print_notices,
     settings_of,
-    tell_notices,
 )
 from kernelmate.cli.search import remark
 from kernelmate.errors import UsageError
@@ -100,7 +100,7 @@ def export(
             folder = out or operator_folder(chosen.kernel)
         else:
             made = judge(session, settings, chosen)
-    tell_notices(session)
+    print_notices(session)
     written = write_all(Path(folder), made.files, force=force) if made.accepted else []
     _show(made, written, output)
     return 0 if made.accepted else 1

@@ -15,8 +15,8 @@ from kernelmate.cli.options import (
     device_option,
     output_of,
     output_options,
+    print_notices,
     settings_of,
-    tell_notices,
 )
 from kernelmate.cli.search import remark
 from kernelmate.errors import UsageError
@@ -67,7 +67,7 @@ def lift(file: str, writes: bool, to: str | None, **options: Any) -> int:
         Session(settings, progress.stage) as session,
     ):
         found = lifted(session, kernel)
-    tell_notices(session)
+    print_notices(session)
     line = f'reference = "{_named(path, kernel)}:{found.function.name}"' if found.function else ""
     written = _written(kernel, found, path, line) if writes and found.agrees else []
     _show(kernel, found, line, written, output)

@@ -20,7 +20,7 @@ from typing import Any, NoReturn, TextIO
 
 import click
 
-from kernelmate.cli.stopping import DEBUG_VARIABLE, INTERRUPTED, NOT_READ, TERMINATED, tell
+from kernelmate.cli.stopping import DEBUG_VARIABLE, INTERRUPTED, NOT_READ, TERMINATED, report_error
 from kernelmate.version import VERSION
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -132,7 +132,7 @@ class LazyGroup(click.Group):
         try:
             code = run(*positional, standalone_mode=False, **named)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 -- the outermost frame: nothing may escape as a traceback
-            code = tell(error, list(sys.argv[1:] if given is None else given))
+            code = report_error(error, list(sys.argv[1:] if given is None else given))
         sys.exit(code if isinstance(code, int) else 0)
 
 

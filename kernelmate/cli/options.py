@@ -217,7 +217,7 @@ def settings_of(options: dict[str, Any]) -> Settings:
     )
 
 
-def tell_notices(session: Session) -> None:
+def print_notices(session: Session) -> None:
     """Prints a session's notices on standard error."""
     from kernelmate.cli.stopping import note
 

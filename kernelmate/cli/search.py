@@ -16,8 +16,8 @@ from kernelmate.cli.options import (
     judging_options,
     output_of,
     output_options,
+    print_notices,
     settings_of,
-    tell_notices,
     together,
 )
 from kernelmate.cli.stopping import note
@@ -121,7 +121,7 @@ def search(
             options["author"],
             options["samples"],
             options["rounds"],
-            lambda outgoing: agrees(outgoing, progress),
+            lambda outgoing: ask_consent(outgoing, progress),
             progress.step,
             progress.text,
         )
@@ -139,14 +139,14 @@ def search(
             on_begun=lambda begun: progress.read(begun.objective),
         )
         given = session.given(kernel, sizes, reference) if output.as_json else None
-    tell_notices(session)
-    show_found(found, kernel, given, output)
+    print_notices(session)
+    show_result(found, kernel, given, output)
     if page is not None:
         write_html(Path(page), found, kernel, output)
     return FinishedSearch(found, kernel, output)
 
 
-def agrees(outgoing: Outgoing, progress: TerminalProgress) -> bool:
+def ask_consent(outgoing: Outgoing, progress: TerminalProgress) -> bool:
     """Show all the text that would be sent to another machine, and ask for consent.
 
     Without a terminal to answer on, the result is False.
@@ -170,7 +170,7 @@ def agrees(outgoing: Outgoing, progress: TerminalProgress) -> bool:
         return click.confirm(question, default=False, err=True)
 
 
-def show_found(found: Optimization, kernel: Kernel, given: JudgingInputs | None, output: Output) -> None:
+def show_result(found: Optimization, kernel: Kernel, given: JudgingInputs | None, output: Output) -> None:
     """Shows the result of a search in the requested form; `given` goes into the JSON document."""
     if output.as_json:
         from kernelmate.report.json import optimization_json
@@ -236,7 +236,7 @@ def write_html(path: Path, found: Optimization, kernel: Kernel, output: Output) 
 
 
 def write_best(searched: FinishedSearch, *, unproven: bool) -> None:
-    """Write the best candidate into the user's file if that is allowed, and print what was done or why not.
+    """Write the best candidate into the user's file if that is allowed, and print the result or the reason against it.
 
     Args:
         searched: the finished search.

@@ -36,7 +36,7 @@ def exit_code(verdicts: Iterable[Verdict], good: Callable[[Verdict], bool] = lam
     return ENVIRONMENT if all(verdict.unsupported for verdict in bad) else 1
 
 
-def tell(error: BaseException, arguments: Sequence[str]) -> int:
+def report_error(error: BaseException, arguments: Sequence[str]) -> int:
     """Report the error that stopped the command, and return the exit code.
 
     Args:

@@ -16,8 +16,8 @@ from kernelmate.cli.options import (
     judging_options,
     output_of,
     output_options,
+    print_notices,
     settings_of,
-    tell_notices,
 )
 from kernelmate.errors import KernelmateError, UsageError
 
@@ -64,7 +64,7 @@ def tune(file: str, page: str | None, dispatch: str | None, budget: float | None
             session, kernel, sizes, budget_s=budget, max_candidates=max_candidates, reference=reference,
             on_judged=progress.judged, on_trying=progress.trying,
         )  # fmt: skip
-    tell_notices(session)
+    print_notices(session)
     show_tuned(tuned, kernel, output)
     by = f"kernelmate tune {Path(kernel.unit.path).name}"
     return 0 if write_outputs(tuned, kernel, settings, output, page, dispatch, by) else 1

@@ -15,8 +15,8 @@ from kernelmate.cli.options import (
     device_option,
     output_of,
     output_options,
+    print_notices,
     settings_of,
-    tell_notices,
 )
 from kernelmate.cli.search import remark
 from kernelmate.errors import UsageError
@@ -131,7 +131,7 @@ def _judged(settings: Settings, asked: KernelRequest, output: Output) -> WriteOu
     progress = TerminalProgress(output.stderr(), quiet=output.quiet, after_s=PROGRESS_AFTER_S)
     with progress, Session(settings, progress.stage) as session:
         made = write_kernel(session, asked, on_trying=progress.schedule)
-    tell_notices(session)
+    print_notices(session)
     return made
 
 

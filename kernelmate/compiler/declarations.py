@@ -79,7 +79,7 @@ class Parsed:
 
 @text_cache(64)
 def parse(text: str, function_macros: frozenset[str] = frozenset()) -> Parsed:
-    """Parse a text. Never raises: unknown constructs become `other`.
+    """Parses a text. Never raises: unknown constructs become `other`.
 
     Args:
         text: CUDA text.

@@ -200,7 +200,7 @@ def device_part(
             reached it.
         rejected: lines where the compiler found errors, each with its header's name or None: plain types and aliases there are
             left out, unless they are always kept.
-        before: what another file has before it includes the unit.
+        before: the text of another file before its `#include` of the unit.
     """
     files = load_files(text, directory, IncludeSearch(tuple(include_paths), tuple(system), guess), before)
     rules = Rules(files, kernel, place=place, everything=everything)

@@ -43,7 +43,7 @@ class Sources:
         headers: the file of each in-memory header.
         host_functions: host functions that were left out.
         ptx: the PTX given to ptxas, or empty.
-        place: line and column in the unit for messages without a position.
+        place: line and column in the unit for messages that have no position.
     """
 
     unit: Unit
@@ -239,7 +239,7 @@ def _matches(text: str, pattern: str) -> Iterator[tuple[int, re.Match[str]]]:
             yield number, match
 
 
-def places_of_errors(log: str) -> frozenset[tuple[str | None, int]]:
+def error_lines(log: str) -> frozenset[tuple[str | None, int]]:
     """Returns the lines at which the compiler reports errors, each with the name of its header, or None for the unit."""
     matches = (_HEAD.match(line) for line in log.splitlines())
     return frozenset(

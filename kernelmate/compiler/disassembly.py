@@ -63,7 +63,7 @@ def disassemble(compiled: Compiled, *options: str) -> str:
 
 
 def disassembling(compiled: Compiled, *options: str) -> Callable[[], str]:
-    """Start `disassemble` in the background (it takes half a second); the returned function waits for the result.
+    """Starts `disassemble` in the background (it takes half a second); the returned function waits for the result.
 
     Raises:
         CompilerUnavailable: there is no `nvdisasm`, or it cannot be started. The returned function raises it as well.
@@ -157,7 +157,7 @@ def sass(compiled: Compiled) -> str:
 
 
 def sass_mix(compiled: Compiled) -> Mapping[str, int]:
-    """Count the kernel's instructions by class, statically; padding is left out.
+    """Counts the kernel's instructions by class, statically; padding is left out.
 
     Raises:
         CompilerUnavailable: there is no `nvdisasm`, or it failed on this code.

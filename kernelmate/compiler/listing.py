@@ -74,7 +74,7 @@ def read_listing(compiled: Compiled, unit: Unit) -> Listing:
 
 
 def reading_code(compiled: Compiled) -> Callable[[], tuple[SassInstruction, ...]]:
-    """Start reading a kernel's SASS with PTX lines in the background; the returned function waits for the result.
+    """Starts reading a kernel's SASS with PTX lines in the background; the returned function waits for the result.
 
     The result has no source lines and no live registers.
 

@@ -36,7 +36,7 @@ def as_nvcc_builds(
     options: CompileOptions,
     timeout_s: float = 60,
 ) -> Compiled:
-    """Compile a kernel with nvcc and the options that NVRTC was given.
+    """Compiles a kernel with nvcc and the options that NVRTC was given.
 
     The file is preprocessed by the host compiler; none of its code runs.
 

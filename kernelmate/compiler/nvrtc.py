@@ -14,7 +14,7 @@ from kernelmate.compiler.device_part import MISSING_MARK, DevicePart, MissingHea
 from kernelmate.compiler.diagnostics import (
     UNIT_NAME,
     Sources,
-    places_of_errors,
+    error_lines,
     read_log,
     with_conditions,
     with_device_launches,
@@ -72,7 +72,7 @@ def compile_kernel(
     cache_dir: Path | None = None,
     compiler: CompilerProcess = COMPILER,
 ) -> Compiled:
-    """Compile one kernel, or one instance of a template, for a target's architecture.
+    """Compiles one kernel, or one instance of a template, for a target's architecture.
 
     Args:
         kernel: the kernel, with its unit; relative includes start at the unit's folder.
@@ -131,7 +131,7 @@ def _without_rejected(
     rejected: frozenset[tuple[str | None, int]] = frozenset()
     last, log = prepared, product.log
     for _ in range(_MOST_ROUNDS):
-        rejected |= places_of_errors(log)
+        rejected |= error_lines(log)
         guess = bool(prepared.part.guessed)
         without = _prepare(prepared.request, prepared.target, options, guess=guess, rejected=rejected)
         if without.job == last.job:
@@ -171,7 +171,7 @@ def compile_many(
     use_cache: bool = True,
     cache_dir: Path | None = None,
 ) -> tuple[Compiled, ...]:
-    """Compile several kernels or instances, each by itself, so that its code and hash do not depend on the others.
+    """Compiles several kernels or instances, each by itself, so that its code and hash do not depend on the others.
 
     Args:
         requests: the kernels or instances.

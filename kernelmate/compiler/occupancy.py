@@ -22,7 +22,7 @@ _BLOCK_SIZES = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 
 def occupancy(target: Target, resources: Resources, shape: LaunchShape) -> Occupancy:
-    """Compute the theoretical occupancy of a launch on a target.
+    """Computes the theoretical occupancy of a launch on a target.
 
     Dynamic shared bytes are taken from `shape.shared_bytes`, not from `resources`.
     A block that cannot be launched at all has occupancy 0 and the limiter `launch`.

@@ -55,7 +55,7 @@ INT128 = "--device-int128"
 def unseen_flags(
     user: Sequence[str], system: Sequence[str], *, default_device: bool, seeded: bool, int128: bool = False
 ) -> tuple[str, ...]:
-    """Returns the options that are not recorded: header search, printed output, names, and what nvcc does without asking.
+    """Returns the options that are not recorded: header search, printed output, names, and nvcc's implicit settings.
 
     Args:
         user: folders of the user's headers.

@@ -311,7 +311,7 @@ def is_needed(name: str, words: Collection[str]) -> bool:
 
 
 def version_header(name: str, path: Path, texts: Iterable[str]) -> str | None:
-    """Returns the header that stands for a library's header which no device code needs, if a text asks for a library's version.
+    """Returns a substitute for a library's header that device code does not need, if a text reads the library's version macro.
 
     Args:
         name: the header as it is included.

@@ -221,7 +221,7 @@ class CompilerProcess:
         return None if child is None else child.popen.pid
 
     def compile(self, job: CompileJob, timeout_s: float) -> CompileOutput:
-        """Compile in a child.
+        """Compiles in a child.
 
         Raises:
             CompileTimeout: the compilation did not end within `timeout_s` seconds, and was killed.

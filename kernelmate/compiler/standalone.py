@@ -169,7 +169,7 @@ def _instructions(ptx: str) -> list[str]:
 def compile_standalone(
     text: StandaloneText, target: Target, *, timeout_s: float, compiler: CompilerProcess = COMPILER
 ) -> Compiled:
-    """Compile a stand-alone text for a target.
+    """Compiles a stand-alone text for a target.
 
     Raises:
         UsageError: the compiler rejects it.

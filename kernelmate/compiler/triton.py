@@ -57,7 +57,7 @@ def compile_triton(
     timeout_s: float,
     cache_dir: Path | None,
 ) -> Compiled:
-    """Compile a Triton kernel for the types, constants and alignments of its contract.
+    """Compiles a Triton kernel for the types, constants and alignments of its contract.
 
     Args:
         kernel: a kernel in a unit of language `triton`.

@@ -119,7 +119,7 @@ def _defined(job: CompileJob, files: Sequence[Mapping[str, Any]]) -> Any:
     modules = [types.ModuleType(f"kernelmate_triton_kernel_{number}") for number, _ in enumerate(files)]
     for module, file in zip(modules, files, strict=True):
         name, text, scope = file["name"], file["text"], vars(module)
-        # The decorated function's source is asked for by its file's name.
+        # Triton looks up the source of the decorated function by its file name.
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
         meanings = _meanings(library, file["library"])
         scope |= {"_kernelmate_jit": triton.jit, "_kernelmate_constexpr": triton.language.constexpr, "__file__": name}

@@ -77,7 +77,7 @@ def launch_broken(objective: Objective, contract: Contract, before: Contract) ->
     try:
         new, old = launch_shape(contract, size), launch_shape(before, size)
     except ContractError:
-        return ()  # the verdict says what is wrong with the launch
+        return ()  # the verdict reports the fault of the launch
     reasons: list[str] = []
     for one in asked:
         if one.kind == "launch":

@@ -163,7 +163,7 @@ def refusal(intent: Intent) -> UsageError:
 def read_intent(
     prompt: str, baseline: Verdict | None = None, *, earlier: Objective | None = None, name: MetricName | None = None
 ) -> Intent:
-    """Read what a prompt asks for; a prompt that is not understood gives an intent of kind `unknown`, no error.
+    """Reads what a prompt asks for; a prompt that is not understood gives an intent of kind `unknown`, no error.
 
     Args:
         prompt: the user's words.
@@ -251,7 +251,7 @@ def _continued(prompt: str, text: str, earlier: Objective, baseline: Verdict | N
             added = read_objective(rest if changes else f"{METRIC_PROMPTS[earlier.metric]}, {rest}", baseline)
         except UsageError:
             return Intent("unknown", prompt, NOT_UNDERSTOOD)
-        if not changes and not wish_prompts(added):
+        if not changes and not modifier_prompts(added):
             return Intent("unknown", prompt, NOT_UNDERSTOOD)
         joined = restated(merged(earlier, added, changes_metric=changes))
     objective = read_objective(joined, baseline)
@@ -278,7 +278,7 @@ def merged(earlier: Objective, added: Objective, *, changes_metric: bool) -> Obj
 def restated(objective: Objective, *, without: str | None = None) -> str:
     """Returns a prompt that is read as this objective, such as `make it faster, at most 32 registers, no atomics`."""
     head = [] if objective.keep and objective.constraints else [METRIC_PROMPTS[objective.metric]]
-    return ", ".join(head + [words for words in wish_prompts(objective) if words != without])
+    return ", ".join(head + [words for words in modifier_prompts(objective) if words != without])
 
 
 def chips_of(intent: Intent) -> list[tuple[str, str]]:
@@ -290,10 +290,10 @@ def chips_of(intent: Intent) -> list[tuple[str, str]]:
 
 def removable(objective: Objective) -> list[tuple[str, str]]:
     """Returns the words of each removable part with the prompt that omits it; empty if nothing else was asked for."""
-    return [(words, restated(objective, without=words)) for words in wish_prompts(objective)]
+    return [(words, restated(objective, without=words)) for words in modifier_prompts(objective)]
 
 
-def wish_prompts(objective: Objective) -> list[str]:
+def modifier_prompts(objective: Objective) -> list[str]:
     """Returns an objective's modifiers (constraints, structure, limits, sizes, tolerance), as words of a prompt."""
     limits = [metric for metric in METRICS if metric in objective.limits and metric != objective.metric]
     tolerance = objective.tolerance

@@ -387,7 +387,7 @@ def _structures(modifiers: PromptModifiers) -> None:
 def read_sizes(prompt: str) -> tuple[str, tuple[Mapping[str, int], ...]]:
     """Returns the prompt without the sizes that it names, and those sizes.
 
-    `rows = 8, cols = 64` is one, `rows = 8 and 16` are two.
+    `rows = 8, cols = 64` names one size, `rows = 8 and 16` two.
     """
     sizes: list[dict[str, int]] = []
     spans: list[tuple[int, int]] = []
@@ -438,7 +438,7 @@ def _is_filler(word: str) -> bool:
     )
 
 
-def wishes_sentence(
+def modifiers_sentence(
     constraints: tuple[Constraint, ...],
     preferences: tuple[Preference, ...],
     sizes: tuple[Mapping[str, int], ...],

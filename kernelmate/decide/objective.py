@@ -10,10 +10,10 @@ from kernelmate.decide.metrics import METRICS, WORDS, bounded_metric, metric_val
 from kernelmate.decide.modifiers import (
     FILLERS,
     PromptModifiers,
+    modifiers_sentence,
     read_modifiers,
     read_sizes,
     unknown_words,
-    wishes_sentence,
     without_questions,
 )
 from kernelmate.errors import UsageError
@@ -262,7 +262,7 @@ UNDERSTOOD: dict[Asked, str] = {
 
 
 def read_objective(prompt: str, baseline: Verdict | None = None, *, name: str | None = None) -> Objective:
-    """Read the objective of a prompt.
+    """Reads the objective of a prompt.
 
     Args:
         prompt: the user's words.
@@ -317,7 +317,7 @@ def _read(prompt: str, baseline: Verdict | None) -> Objective:
     constraints, preferences = tuple(modifiers.constraints), tuple(modifiers.preferences)
     foreign = _ABROAD.search(modifiers.text) is not None
     unknown = (*modifiers.ignored, *(() if foreign else unknown_words(modifiers.text, _KNOWN)))
-    reading += wishes_sentence(constraints, preferences, sizes, unknown) + _other_target(prompt, baseline)
+    reading += modifiers_sentence(constraints, preferences, sizes, unknown) + _other_target(prompt, baseline)
     return Objective(
         metric, direction_of(metric), prompt, reading, limits, tolerance, keep, constraints, preferences, sizes, unknown
     )

@@ -19,7 +19,7 @@ TELLING_CHARACTERS = 8
 
 
 def best_first(found: Sequence[Judged], objective: Objective, kernel: Kernel, contract: Contract) -> list[Judged]:
-    """Sort candidates, the best first.
+    """Sorts candidates, the best first.
 
     By standing, then objective, and within its noise by preferred structure and simplicity.
 

@@ -73,7 +73,7 @@ def _renamed(connection: sqlite3.Connection, kernel: Kernel, path: str) -> int |
     standing = {int(row["kernel"]) for row in rows if row["name"] in present}
     lost = {int(row["kernel"]) for row in rows} - standing
     new = present - known
-    # Two units of one Python file share a path, so a kernel missing in one unit may be in the other.
+    # Two units of one Python file share a path, so a kernel that is missing in one unit may be in the other.
     if kernel.unit.language != "cuda" or len(lost) != 1 or new != {kernel.name}:
         return None
     return lost.pop()

@@ -49,16 +49,16 @@ class History:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the file."""
+        """Closes the file."""
         self.close()
 
     def close(self) -> None:
-        """Close the file; the next call opens it again."""
+        """Closes the file; the next call opens it again."""
         with self._turn:
             self._disconnect()
 
     def record(self, kernel: Kernel, judged: JudgementEntry) -> int:
-        """Store one judgement. After this returns, it survives a crash of the process.
+        """Stores one judgement. After this returns, it survives a crash of the process.
 
         A power cut may lose the last few judgements, each as a whole, because writes do not wait for the disk.
 
@@ -154,7 +154,7 @@ class History:
         return None if row is None else _recorded(row)
 
     def forget(self, *, kernel: int | None = None, before_us: int | None = None) -> int:
-        """Delete permanently: a kernel, all judgements before a time, both, or everything.
+        """Deletes permanently: a kernel, all judgements before a time, both, or everything.
 
         Returns the number of deleted judgements.
 

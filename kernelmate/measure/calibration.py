@@ -43,7 +43,7 @@ def load(path: Path | None = None) -> tuple[Calibration, ...]:
 
 
 def save(calibration: Calibration, path: Path | None = None) -> Path:
-    """Store a measurement, replacing an earlier one of the same GPU, and return the file's path.
+    """Stores a measurement, replacing an earlier one of the same GPU, and returns the file's path.
 
     The file is replaced atomically.
 

@@ -160,7 +160,7 @@ class Breakdown:
 
 
 def predict(target: Target, compiled: Compiled, shape: LaunchShape, result: RunResult) -> Timing:
-    """Predict the time of one launch on the target.
+    """Predicts the time of one launch on the target.
 
     The interval is the model's own error (`statistics.MODEL_FACTOR`), not a spread of runs: two predictions of the same
     kernel share most of it, which `statistics.speedup` accounts for. The model predicts the period of back-to-back

@@ -224,7 +224,7 @@ class _Blocks:
 def measure(
     timer: TimingDevice, budget_s: float, *, full: bool, alone: bool = True, outputs: bool = True
 ) -> MeasuredVersions:
-    """Time every version of a timer.
+    """Times every version of a timer.
 
     Args:
         timer: one version, or the baseline and the version that is compared with it.

@@ -38,7 +38,7 @@ class Traffic:
 
 
 def traffic(target: Target, shape: LaunchShape, result: RunResult, blocks_per_sm: int, shared_bytes: int) -> Traffic:
-    """Compute the bytes that a launch moves at each level.
+    """Computes the bytes that a launch moves at each level.
 
     Args:
         target: the GPU.

@@ -49,7 +49,7 @@ class Device:
 
 
 def parse_device(text: str) -> Device:
-    """Read `N`, `ssh:HOST` or `ssh:HOST:N`; HOST may be `user@name` or a name of `~/.ssh/config`.
+    """Reads `N`, `ssh:HOST` or `ssh:HOST:N`; HOST may be `user@name` or a name of `~/.ssh/config`.
 
     Raises:
         ValueError: the text has none of these forms.

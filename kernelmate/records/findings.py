@@ -20,7 +20,7 @@ class FindingCode(StrEnum):
     """Place in this list, from 0."""
 
     def __new__(cls, value: str, meaning: str = "") -> FindingCode:
-        """Make a member that equals its code."""
+        """Makes a member that equals its code."""
         member = str.__new__(cls, value)
         member._value_ = value
         member.meaning = meaning

@@ -53,7 +53,7 @@ class GatedKernel:
         change: kind of change; `moved` means renamed or moved with an unchanged body.
         failures: reasons for not passing, one sentence each.
         notes: remarks.
-        fresh: findings that the earlier version does not have.
+        fresh: new findings, which the earlier version does not have.
         baseline: verdict on the earlier version.
         verdict: verdict on the present one.
     """

@@ -59,7 +59,7 @@ def causes_html(
 ) -> str:
     """Returns the HTML of one kernel: its standing, then each cause; lines wrap in narrow pages.
 
-    What answers a question comes first, and the causes are then a click away, unless the question asks for them.
+    The answer to a question comes first, and the causes are then folded, unless the question asks for them.
     """
     parts = [f"<p><strong>{text(one)}</strong></p>" for one in said]
     parts += [f'<p class="verdict"><strong>{text(kernel_words(verdict))}</strong> {alone(verdict)}</p>']

@@ -88,12 +88,12 @@ def peak_words(listing: Listing) -> str:
     if peak is None:
         return "live registers unknown"
     first = next(one for one in listing.sass if one.live is not None and one.live.general == peak)
-    line = home_place(first, listing)
+    line = user_line(first, listing)
     where = "" if line is None else f", line {line.line}"
     return f"at most {peak} live, first at 0x{first.address:04x}{where}"
 
 
-def home_place(instruction: SassInstruction | PtxInstruction, listing: Listing) -> SourcePlace | None:
+def user_line(instruction: SassInstruction | PtxInstruction, listing: Listing) -> SourcePlace | None:
     """Returns the line of the user's files that an instruction belongs to.
 
     Inlined code from other files belongs to its caller.
@@ -136,7 +136,7 @@ def by_line(listing: Listing) -> list[CodePiece]:
 def _home(
     instruction: SassInstruction | PtxInstruction, listing: Listing
 ) -> tuple[SourcePlace | None, tuple[SourcePlace, ...]]:
-    place = home_place(instruction, listing)
+    place = user_line(instruction, listing)
     outer = instruction.inlined_at
     if place is None:
         return None, ()
@@ -417,7 +417,7 @@ def _between(diff: CodeDiff, change: Change, *, first: bool, last: bool) -> Iter
 
 
 def _line(mark: str, listing: Listing, one: SassInstruction, style: str) -> Line:
-    place = home_place(one, listing)
+    place = user_line(one, listing)
     where = "" if place is None else f"line {place.line}"
     live = "" if one.live is None else str(one.live.general)
     return (

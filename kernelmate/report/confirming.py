@@ -14,11 +14,11 @@ from kernelmate.report.tables import provenance
 from kernelmate.report.words import (
     Tone,
     correctness_words,
+    distinguishing_reasons,
     kernel_words,
     number,
     objective_words,
     ratio_words,
-    telling_reasons,
     times_words,
     timing_words,
 )
@@ -46,7 +46,7 @@ def confirmed_view(confirmed: ConfirmationReport) -> list[RenderableType]:
     reasons = [
         f"{index}: {reason}"
         for index, one in enumerate(confirmed.confirmations, 1)
-        for reason in telling_reasons(one.verdict)
+        for reason in distinguishing_reasons(one.verdict)
     ]
     if reasons:
         parts += ["", indented(lines(reasons))]

@@ -47,7 +47,7 @@ class _Console(Console):
 
 
 def make_console(file: IO[str], *, color: bool | None = None, width: int | None = None) -> Console:
-    """Create a console that prints markup in text literally and uses colours only on terminals.
+    """Creates a console that prints markup in text literally and uses colours only on terminals.
 
     Args:
         file: the stream.
@@ -132,7 +132,7 @@ def indented(item: RenderableType) -> Padding:
 
 
 def table(*heads: str, right: Iterable[int] = ()) -> Table:
-    """Create an empty table with a ruled head.
+    """Creates an empty table with a ruled head.
 
     Args:
         heads: column titles.

@@ -113,7 +113,7 @@ def _cut(text: str, start: int, room: int) -> str:
 
 def _read_lines(path: Path) -> list[str]:
     try:
-        # A message may name any file that the compiler was led to read.
+        # A message may name any file that the text made the compiler read.
         if path.resolve().suffix.lower() not in _QUOTED or not path.is_file() or path.stat().st_size > LARGEST_FILE:
             return []
         return path.read_text(encoding="utf-8", errors="replace").split("\n")

@@ -84,7 +84,7 @@ def versions_view(recorded: Sequence[Recorded]) -> Table:
 
 
 def version_view(one: Recorded, *, source: bool) -> Group:
-    """Show all details of one version.
+    """Shows all details of one version.
 
     Args:
         one: the version with a judgement.

@@ -83,7 +83,7 @@ def case_row(case: Case, verdict: Verdict) -> list[str]:
         toned(*words.case_words(case)),
         text(words.error_words(case)),
         f'<span class="predicted">{time} predicted</span>' if predicted else time,
-        f"<code>{text(wrong)}</code>" if wrong else "",  # a narrow page shows no head of an empty cell
+        f"<code>{text(wrong)}</code>" if wrong else "",  # a narrow page omits the heading of an empty cell
     ]
 
 

@@ -41,7 +41,7 @@ Document = dict[str, Any]
 
 
 def plain(value: object) -> Any:
-    """Convert a record, or any part of one, to values that `json` can write.
+    """Converts a record, or any part of one, to values that `json` can write.
 
     Dataclasses become objects with their fields in order, tuples become lists, NumPy scalars numbers; numbers that are
     not finite become None, and fields that hold bytes are left out.

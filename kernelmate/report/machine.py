@@ -159,7 +159,7 @@ def models_view(models: Sequence[ModelFacts], current: ModelFacts | None) -> Tab
 
 
 def calibration_view(measured: Calibration, sheet: Roofs | None) -> list[RenderableType]:
-    """Show every peak rate as stated by the data sheet and as measured.
+    """Shows every peak rate as stated by the data sheet and as measured.
 
     Args:
         measured: rates measured on the GPU.

@@ -29,7 +29,7 @@ from kernelmate.version import VERSION
 
 
 def write_page(path: Path, optimization: Optimization, baseline: Kernel) -> None:
-    """Write the page, atomically.
+    """Writes the page, atomically.
 
     Raises:
         EnvironmentFailed: plotly is not installed.
@@ -39,7 +39,7 @@ def write_page(path: Path, optimization: Optimization, baseline: Kernel) -> None
 
 
 def save(path: Path, text: str) -> None:
-    """Write a page's text, atomically.
+    """Writes a page's text, atomically.
 
     Raises:
         OSError: the file cannot be written.

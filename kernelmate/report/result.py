@@ -133,7 +133,7 @@ def charted(optimization: Optimization, shown: int | None = None) -> list[ChartV
     return versions
 
 
-# ------------------------------------------------------------------------------------------------- the answer
+# ----------------------------------------------------------------------------------------------------- answer
 
 
 def optimization_parts(

@@ -39,7 +39,7 @@ def share_words(share: float | None, placed: Roofline) -> str:
 
 
 def roofline_view(placed: Roofline, hardware: HardwareProfile | None = None) -> Group:
-    """Show the roofs above a launch, its intensity, its fraction of each roof, and the limiter.
+    """Shows the roofs above a launch, its intensity, its fraction of each roof, and the limiter.
 
     Args:
         placed: the launch.

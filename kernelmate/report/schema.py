@@ -81,7 +81,7 @@ def _key(name: str) -> str:
 
 
 def _add(definition: Definition, **properties: Definition) -> None:
-    """Add required properties to a definition."""
+    """Adds required properties to a definition."""
     definition["properties"] |= properties
     definition["required"] += properties
 

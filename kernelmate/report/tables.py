@@ -162,7 +162,7 @@ def _occupancy_lines(item: CheckedKernel) -> list[RenderableType]:
 
 
 def verdict_view(verdict: Verdict, sources: SourceLines, *, cases: bool = True) -> Group:
-    """Show everything known about one version.
+    """Shows everything known about one version.
 
     Args:
         verdict: what to show.

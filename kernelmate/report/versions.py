@@ -25,6 +25,7 @@ from kernelmate.report.words import (
     case_time_words,
     case_words,
     correctness_words,
+    distinguishing_reasons,
     error_words,
     further_reasons,
     global_bytes,
@@ -38,7 +39,6 @@ from kernelmate.report.words import (
     size_words,
     speedup_words,
     standing,
-    telling_reasons,
     times_words,
     trade_off_lines,
 )
@@ -50,7 +50,7 @@ ROOF_SHARE = "share of roof"
 
 
 def comparison_view(baseline: Sequence[Verdict], candidate: Sequence[Verdict], sources: SourceLines) -> Group:
-    """Show baseline and candidate side by side, one pair per instance.
+    """Shows baseline and candidate side by side, one pair per instance.
 
     Args:
         baseline: its verdicts.
@@ -276,12 +276,12 @@ def candidate_table(judged: Sequence[Judged], best: int | None = None, *, reason
         if reasons:
             bullet = f"{index + 1}: "
             whys.append(lines([item.candidate.why], bullet))
-            whys.append(lines(telling_reasons(item.verdict)[:MOST_REASONS], " " * len(bullet) + "- "))
+            whys.append(lines(distinguishing_reasons(item.verdict)[:MOST_REASONS], " " * len(bullet) + "- "))
     return Group(made, "", *whys) if whys else Group(made)
 
 
 def optimization_view(optimization: Optimization, baseline: Kernel, sources: SourceLines) -> list[RenderableType]:
-    """Show the objective as understood, the candidates, and the best one with its diff and figures.
+    """Shows the objective as understood, the candidates, and the best one with its diff and figures.
 
     Args:
         optimization: the search's result.
@@ -331,7 +331,7 @@ def _worth_telling(optimization: Optimization) -> bool:
 def none_taken(optimization: Optimization) -> str | None:
     """Returns a sentence on a search that led to nothing; None if it has a best candidate, or nothing was wrong."""
     if optimization.best is not None or nothing_wrong(optimization):
-        return None  # in the second case the notes say so
+        return None  # in the second case the notes state it
     tried = len(optimization.candidates)
     if not tried:
         return "No candidate applies to this kernel."
@@ -397,7 +397,7 @@ def best_line(optimization: Optimization) -> Text:
 
 
 def trying_line(state: SearchState, elapsed_s: float | None = None, *, with_time: bool = True) -> str:
-    """Format progress: `judging recipe:vectorize | 7 judged | 12 s of 30 s | best 2.31x recipe:restrict`.
+    """Formats progress: `judging recipe:vectorize | 7 judged | 12 s of 30 s | best 2.31x recipe:restrict`.
 
     A quick evaluation reads `trying` instead of `judging`.
 

@@ -171,7 +171,7 @@ def case_time_words(median_us: float | None, timing: Timing | None) -> str:
 
 
 def speedup_words(speedup: Speedup, *, concluded: bool = True) -> str:
-    """Format a speed-up: `1.42x [1.40, 1.44] faster`, or `~1.42x [...] predicted, confirm on a GPU`.
+    """Formats a speed-up: `1.42x [1.40, 1.44] faster`, or `~1.42x [...] predicted, confirm on a GPU`.
 
     Args:
         speedup: the ratio of two times.
@@ -197,7 +197,7 @@ ALTERNATIVES = {"torch": "torch", "compile": "torch.compile", "cublas": "cuBLAS"
 
 
 def alternative_words(one: Alternative) -> str:
-    """Format `1.32x [1.30, 1.34] faster: it takes 24.1 us, the kernel 18.2 us (softmax, from reference.py:softmax; TF32 off)`."""
+    """Formats `1.32x [1.30, 1.34] faster: it takes 24.1 us, the kernel 18.2 us (softmax, from reference.py:softmax; TF32 off)`."""
     called = "; ".join(part for part in (one.computation, one.precision) if part)
     if one.timing is None or one.kernel is None or one.speedup is None:
         return f"not timed: {one.why or 'unknown'} ({called})"
@@ -413,7 +413,7 @@ def standing(verdict: Verdict, *, candidate: bool = True) -> tuple[str, Tone]:
 def standing_because(verdict: Verdict) -> tuple[str, Tone]:
     """Returns a candidate's standing; that of a rejected one with its first reason: `rejected: wrong-at-size: ...`."""
     word, tone = standing(verdict)
-    reasons = telling_reasons(verdict) if tone == "bad" else ()
+    reasons = distinguishing_reasons(verdict) if tone == "bad" else ()
     if not reasons:
         return word, tone
     why = one_line(reasons[0])
@@ -421,7 +421,7 @@ def standing_because(verdict: Verdict) -> tuple[str, Tone]:
 
 
 def gain_sentence(verdict: Verdict, *, concluded: bool = True) -> str:
-    """Format a candidate's gain for the first line of a result: `1.42x [1.40, 1.44] faster`, `16,384 B -> 8,192 B`.
+    """Formats a candidate's gain for the first line of a result: `1.42x [1.40, 1.44] faster`, `16,384 B -> 8,192 B`.
 
     Args:
         verdict: the candidate's verdict.
@@ -458,7 +458,7 @@ def further_reasons(verdict: Verdict) -> tuple[str, ...]:
     return tuple(reason for reason in verdict.reasons if reason not in said) + trade_off_lines(verdict)
 
 
-def telling_reasons(verdict: Verdict) -> tuple[str, ...]:
+def distinguishing_reasons(verdict: Verdict) -> tuple[str, ...]:
     """Returns reasons and trade-offs that distinguish versions in a list."""
     reasons = tuple(reason for reason in verdict.reasons if not reason.startswith(NO_RACE_SEEN))
     return reasons + trade_off_lines(verdict)

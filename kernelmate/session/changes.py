@@ -141,7 +141,7 @@ def changed_paths(repository: Repository, base: Mapping[str, Blob], now: Sequenc
 
 
 def lay_out(repository: Repository, base: Mapping[str, Blob], folder: Path) -> None:
-    """Write a revision's files that are relevant to kernels into a folder, at their paths.
+    """Writes a revision's files that are relevant to kernels into a folder, at their paths.
 
     Raises:
         UsageError: git cannot give one of them.

@@ -52,7 +52,7 @@ _Record = TypeVar("_Record")
 _HINT = "Give what `kernelmate optimize --json`, `compare --json` or `bench --json` printed."
 
 
-def given_of(
+def judging_inputs(
     kernel: Kernel, contract: Contract, options: CompileOptions, target: str, headers: Sequence[tuple[str, str]]
 ) -> JudgingInputs:
     """Returns the inputs of a kernel's judgement.
@@ -102,7 +102,7 @@ def _carried(directory: Path, paths: Iterable[Path]) -> Iterator[PortableFile]:
 
 
 def read_carried(text: str, name: str) -> PortableJudgement:
-    """Read a portable judgement from a document.
+    """Reads a portable judgement from a document.
 
     Args:
         text: the document.
@@ -235,7 +235,7 @@ def kernel_of(given: JudgingInputs, path: str) -> Kernel:
 
 
 def _write(directory: Path, name: str, text: str) -> None:
-    """Write a carried text below the folder; other paths are refused.
+    """Writes a carried text below the folder; other paths are refused.
 
     Raises:
         UsageError: its path is outside the folder.
@@ -254,7 +254,7 @@ OnConfirmed = Callable[[Confirmation], None]
 def confirm(
     context: JudgingContext, carried: PortableJudgement, promises: Sequence[Promise], on_judged: OnConfirmed | None
 ) -> ConfirmationReport:
-    """Judge the kernel and each promising version on the GPU, and compare with the earlier results.
+    """Judges the kernel and each promising version on the GPU, and compare with the earlier results.
 
     Args:
         context: for the carried kernel, on the GPU.

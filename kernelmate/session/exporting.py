@@ -164,7 +164,7 @@ def _version_of(recorded: Recorded, kernel: Kernel) -> Kernel | None:
 
 
 def export(session: Session, settings: Settings, chosen: ExportSelection) -> Export:
-    """Judge a version again, and create its files unless it is rejected.
+    """Judges a version again, and create its files unless it is rejected.
 
     Raises:
         InputError: a contract or the reference needs a change, or it is a Triton kernel.
@@ -180,7 +180,7 @@ def export(session: Session, settings: Settings, chosen: ExportSelection) -> Exp
 
 
 def judged_again(session: Session, chosen: ExportSelection) -> Export:
-    """Judge a version, against its baseline if it has one; raises as `export`."""
+    """Judges a version, against its baseline if it has one; raises as `export`."""
     if chosen.baseline is None:
         return Export(chosen, session.bench(chosen.kernel), ())
     comparison = session.compare(chosen.baseline, chosen.kernel, chosen.prompt)
@@ -295,7 +295,7 @@ def _read(path: Path) -> str:
 
 
 def write_all(folder: Path, files: Mapping[str, str], *, force: bool) -> list[Path]:
-    """Write files into a folder: all of them, or none if one exists with other contents. Returns the written paths.
+    """Writes files into a folder: all of them, or none if one exists with other contents. Returns the written paths.
 
     Args:
         folder: created if missing.

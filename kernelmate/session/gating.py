@@ -82,7 +82,7 @@ class ChangeGate:
     on_progress: Callable[[str, int, int], None] | None = None
 
     def run(self, base: str) -> Gate:
-        """Judge every kernel that differs from a revision.
+        """Judges every kernel that differs from a revision.
 
         Raises:
             UsageError: there is no such revision, or git cannot read it.

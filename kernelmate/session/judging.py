@@ -36,8 +36,8 @@ from kernelmate.session.preparing import KernelPreparer, Prepared
 from kernelmate.session.references import reference_version
 from kernelmate.session.verdicts import (
     TOO_MUCH_MEMORY,
-    beyond,
     compiled_verdict,
+    limit_exceeded,
     printed,
     ratio_of_times,
     temporaries_words,
@@ -274,7 +274,7 @@ class JudgingContext:
         except LaunchTooLarge as refused:
             if not alone:
                 raise
-            outcome = beyond(prepared.kernel, refused)
+            outcome = limit_exceeded(prepared.kernel, refused)
         if isinstance(outcome, TaskDeath):
             return with_death(verdict, prepared.kernel, outcome), ()
         verdict = with_judgement(verdict, outcome, self.contract)
@@ -310,11 +310,11 @@ class JudgingContext:
         )
 
     def look_ahead(self, trials: Sequence[Trial], seed: int) -> None:
-        """Let the idle worker prefetch expected outputs for the next version of this kernel.
+        """Lets the idle worker prefetch expected outputs for the next version of this kernel.
 
         Args:
-            trials: of the version that was judged.
-            seed: of the next one's inputs.
+            trials: the trials of the version that was judged.
+            seed: the seed of the next version's inputs.
         """
         judged = next((trial.prepared for trial in trials if not trial.prepared.findings), None)
         if judged is not None and self.contract.reference_kind in ("function", "expression"):

@@ -53,7 +53,7 @@ else:
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 
 
-def look(settings: Settings) -> tuple[Check, ...]:
+def run_checks(settings: Settings) -> tuple[Check, ...]:
     """Runs every check of `doctor`, the most important first."""
     looks: list[tuple[str, Callable[[], Check]]] = [
         ("python", python),
@@ -63,7 +63,7 @@ def look(settings: Settings) -> tuple[Check, ...]:
         ("gpu", gpu),
         ("cupy", lambda: cupy(settings)),
         ("isolation", isolation),
-        *([("device", lambda: elsewhere(settings))] if settings.place.host is not None else []),
+        *([("device", lambda: remote_machine(settings))] if settings.place.host is not None else []),
         ("roofs", lambda: roofs(settings)),
         ("cache", lambda: cache(settings)),
         ("charts", charts),
@@ -77,7 +77,7 @@ def look(settings: Settings) -> tuple[Check, ...]:
 def _guarded(name: str, one: Callable[[], Check]) -> Check:
     try:
         return one()
-    except Exception as error:  # noqa: BLE001 -- a look that fails is itself something to report
+    except Exception as error:  # noqa: BLE001 -- a check that fails is itself something to report
         return Check(name, "missing", f"could not be looked at: {type(error).__name__}: {one_line(str(error))}")
 
 
@@ -203,7 +203,7 @@ def roofs(settings: Settings) -> Check:
     )  # fmt: skip
 
 
-def elsewhere(settings: Settings) -> Check:
+def remote_machine(settings: Settings) -> Check:
     """Checks the remote machine (over ssh) that the settings name: that a worker of this version starts there, and which GPU it has."""
     from kernelmate.errors import KernelmateError
     from kernelmate.session.places import make_worker

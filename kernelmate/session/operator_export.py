@@ -37,7 +37,7 @@ SMALL = (3, 5, 4, 2)
 
 
 def export_operator(session: Session, settings: Settings, chosen: ExportSelection, backward: Kernel | None) -> Export:
-    """Judge a kernel, and its backward kernel, and write them as a torch operator unless one is rejected.
+    """Judges a kernel, and its backward kernel, and writes them as a torch operator unless one is rejected.
 
     Raises:
         InputError: a contract or the reference needs a change, or the kernel cannot be an operator.
@@ -211,7 +211,7 @@ def test_an_address_off_its_alignment_is_refused(index, name, device):
 
 
 def _gradient_refusal(plan: OperatorPlan, backward: BackwardPlan | None) -> str:
-    """Returns the end of the test that asks for a gradient that there is not."""
+    """Returns the end of the test that requests a gradient which the operator does not have."""
     if plan.mutated:
         return """    with pytest.raises(RuntimeError, match="has no gradient"):
         @NAME@(*[one.clone() if isinstance(one, torch.Tensor) else one for one in arguments])

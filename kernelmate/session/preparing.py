@@ -128,7 +128,7 @@ class KernelPreparer:
     nvcc: bool = False
 
     def prepare(self, kernel: Kernel, contract: Contract | None, instance: str | None) -> Prepared:
-        """Compile one instance and evaluate its launch, at the sizes that select it.
+        """Compiles one instance and evaluate its launch, at the sizes that select it.
 
         Raises:
             CompileTimeout: the compiler did not end.
@@ -210,13 +210,13 @@ class KernelPreparer:
         text = f"no contract names instances; {inferred.text} comes from {inferred.origin}"
         note = Diagnostic("note", text, *_place(kernel), INFERRED)
         compiled = replace(prepared.compiled, diagnostics=(*prepared.compiled.diagnostics, note))
-        # A launch that is a guess as well must not condemn an instance.
+        # A guessed launch must not reject a guessed instance.
         return replace(prepared, compiled=compiled, findings=() if compiled.ok else prepared.findings)
 
     def compiled_as(
         self, kernel: Kernel, contract: Contract, instance: str | None, arch: str | None, more: tuple[str, ...]
     ) -> Compiled:
-        """Compile one instance for another architecture, or with additional options, without evaluating a launch.
+        """Compiles one instance for another architecture, or with additional options, without evaluating a launch.
 
         Raises:
             CompileTimeout: the compiler did not end.

@@ -58,7 +58,7 @@ class Recorder:
         self.notices: list[str] = []
 
     def close(self) -> None:
-        """Close the file."""
+        """Closes the file."""
         if self._history is not None:
             self._history.close()
 

@@ -145,7 +145,7 @@ SAME_NAMES = {"row": "rows", "col": "cols", "column": "cols", "columns": "cols",
 """Everyday words for sizes, and the names that contracts use."""
 
 
-def as_asked(contract: Contract, objective: Objective | None) -> Contract:
+def with_objective(contract: Contract, objective: Objective | None) -> Contract:
     """Returns the contract with the tolerance that an objective permits, and with the objective's sizes as deciding ones.
 
     Names that a prompt leaves open take the headline's value. Listed sizes are also checked, with weight 0.

@@ -116,7 +116,7 @@ class Search:
         return self.baselines[0].verdict
 
     def run(self, suggesters: Iterable[Suggester]) -> Optimization:
-        """Ask the suggesters in turn, judge their candidates, and rank all of them.
+        """Asks the suggesters in turn, judge their candidates, and rank all of them.
 
         Raises:
             InputError: the reference cannot be used.
@@ -363,7 +363,7 @@ class Search:
         return self.budget.fits(_step_of(prepared), *self._final())
 
     def _time_best_again(self) -> None:
-        """Replace the best version's figures by those of a fresh process, on inputs of an unused seed.
+        """Replaces the best version's figures by those of a fresh process, on inputs of an unused seed.
 
         The best of many measurements is subject to selection bias, and a process has constant effects (placement of
         code and buffers). The repeated measurement is made after the choice, so it is unbiased. The search reserves

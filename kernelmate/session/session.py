@@ -34,13 +34,13 @@ from kernelmate.records import (
 from kernelmate.session.against import with_alternatives
 from kernelmate.session.budget import TimeBudget
 from kernelmate.session.candidates import BegunSearch
-from kernelmate.session.confirming import OnConfirmed, candidate_kernel, confirm, given_of, placed
+from kernelmate.session.confirming import OnConfirmed, candidate_kernel, confirm, judging_inputs, placed
 from kernelmate.session.judging import JudgingContext, Trial, instances_of
 from kernelmate.session.places import choose_backend, choose_target, make_worker, target_of
 from kernelmate.session.prefetch import EarlyCandidates, first_writer
 from kernelmate.session.preparing import KernelPreparer, Prepared, options_for
 from kernelmate.session.recording import Recorder
-from kernelmate.session.references import as_asked, ignored_keys, with_reference, with_sizes
+from kernelmate.session.references import ignored_keys, with_objective, with_reference, with_sizes
 from kernelmate.session.searching import OnJudged, OnTrying, Search
 from kernelmate.session.verdicts import compiled_verdict
 from kernelmate.source import contract_for, infer_contract, parse_contract
@@ -144,7 +144,7 @@ class Session:
         return tuple(self._recorder.notices)
 
     def check(self, kernel: Kernel, *, keep_going: bool = False) -> tuple[Verdict, ...]:
-        """Compile only: diagnostics, resources and occupancy, one verdict per instance. Runs nothing of the file.
+        """Compiles only: diagnostics, resources and occupancy, one verdict per instance. Runs nothing of the file.
 
         With `keep_going`, an instance whose compilation did not end gets a verdict with that error.
 
@@ -159,7 +159,7 @@ class Session:
     def prepare(
         self, kernel: Kernel, instance: str | None = None, contract: Contract | None = None, *, keep_going: bool = False
     ) -> tuple[Prepared, ...]:
-        """Compile only, and return the code, one per instance. Runs nothing of the file.
+        """Compiles only, and returns the code, one per instance. Runs nothing of the file.
 
         Args:
             kernel: the kernel.
@@ -194,7 +194,7 @@ class Session:
         contract: Contract | None = None,
         written: bool = False,
     ) -> tuple[Verdict, ...]:
-        """Judge a kernel by its own contract: correctness, guards, time; returns one verdict per instance.
+        """Judges a kernel by its own contract: correctness, guards, time; returns one verdict per instance.
 
         Args:
             kernel: the kernel.
@@ -226,7 +226,7 @@ class Session:
         *,
         contract: Contract | None = None,
     ) -> Comparison:
-        """Judge a candidate against a kernel, by the kernel's contract.
+        """Judges a candidate against a kernel, by the kernel's contract.
 
         If the candidate has a contract of its own, its grid, block, shared and require apply; the rest is the kernel's,
         and the reasons mention differences.
@@ -300,7 +300,7 @@ class Session:
         began = time.monotonic()
         said = read_objective(prompt, name=objective)  # an invalid prompt is reported before anything is compiled
         context = self._context(kernel, sizes, reference, contract)
-        context = replace(context, contract=as_asked(context.contract, said))
+        context = replace(context, contract=with_objective(context.contract, said))
         beside = self._beside(context).against
         # Only with a GPU are the cores idle while the baseline is judged.
         begins = self._backend == "cuda" and said.metric == "time"
@@ -378,12 +378,12 @@ class Session:
         """
         context = self._context(kernel, sizes, reference, contract)
         headers = [header for one in self.prepare(kernel, contract=contract) for header in one.compiled.headers]
-        return given_of(kernel, context.contract, context.preparer.options, self.target.name, headers)
+        return judging_inputs(kernel, context.contract, context.preparer.options, self.target.name, headers)
 
     def confirm(
         self, carried: PortableJudgement, *, everything: bool = False, on_judged: OnConfirmed | None = None
     ) -> ConfirmationReport:
-        """Judge again, on this session's GPU, versions that were judged without one.
+        """Judges again, on this session's GPU, versions that were judged without one.
 
         Args:
             carried: as `read_carried` reads it from a document.
@@ -404,7 +404,7 @@ class Session:
             preparer = KernelPreparer(
                 self.target, options, settings.compile_timeout_s, settings.cache_dir, self._compiler
             )
-            contract = as_asked(carried.given.contract, carried.objective)
+            contract = with_objective(carried.given.contract, carried.objective)
             context = replace(self._context_for(kernel, contract, preparer), seed=carried.seed)
             found = confirm(context, carried, promises, on_judged)
             if Path(kernel.unit.path).parent == Path(carried.given.directory):

@@ -71,7 +71,7 @@ def _read(text: str) -> Allowance:
 def figures_of(
     baseline: Verdict | None, verdict: Verdict, allowances: Mapping[GateMetric, Allowance], fresh: int
 ) -> tuple[MetricChange, ...]:
-    """Compare every metric of two versions with its limit.
+    """Compares every metric of two versions with its limit.
 
     Args:
         baseline: the earlier verdict; None if there was no version or it could not be judged.

@@ -134,7 +134,7 @@ def tune(
         reference: in place of the contract's and the settings'.
         on_judged: called with each candidate once it is judged.
         on_trying: called with the state of the search before each evaluation.
-        stop: asked between candidates; True ends the search with what there is.
+        stop: called between candidates; if it returns True, the search ends with the candidates judged so far.
 
     Raises:
         KernelmateError: as `Session.optimize`; UsageError where the kernel itself is not right.
@@ -178,7 +178,7 @@ def sweep(
     *,
     reference: str | None = None,
 ) -> Tuned:
-    """Time a kernel and other versions of it at many sizes.
+    """Times a kernel and other versions of it at many sizes.
 
     Args:
         session: judges.
@@ -251,7 +251,7 @@ def _shown(versions: Sequence[TunedVersion], chosen: Sequence[int | None]) -> li
 
 
 def _require_right(kernel: Kernel, verdict: Verdict) -> None:
-    """Refuse a kernel that is not correct.
+    """Refuses a kernel that is not correct.
 
     Raises:
         UsageError: it does not compile, or is not right.
@@ -278,7 +278,7 @@ def dispatch_file(tuned: Tuned, kernel: Kernel, settings: Settings, heading: str
     """Returns a CUDA file with the versions of the rule and a host function that launches the right one.
 
     Args:
-        tuned: with a rule.
+        tuned: the result of `tune`, with a rule.
         kernel: the baseline.
         settings: for include paths.
         heading: comment above the host function, one line.

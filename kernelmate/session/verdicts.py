@@ -41,8 +41,8 @@ CRASHED = (
     "report it where it comes back."
 )
 OF_THE_EMULATOR = {
-    # Emulating takes so much longer than running that time which ran out says nothing; a thread that does not end is
-    # found by its instructions.
+    # Emulation is much slower than a GPU, so a timeout is no evidence of a hang. A thread that does not end reaches the
+    # limit of instructions.
     FindingCode.HANG: (FindingCode.TIME_LIMIT, OUT_OF_TIME),
     FindingCode.OUT_OF_MEMORY: (FindingCode.OUT_OF_MEMORY, OUT_OF_MEMORY),
     FindingCode.WORKER_CRASH: (FindingCode.WORKER_CRASH, CRASHED),
@@ -159,7 +159,7 @@ def with_doubt(verdict: Verdict, baseline: Verdict, kernel: Kernel) -> Verdict:
     return replace(verdict, findings=ranked((*verdict.findings, finding)))
 
 
-def beyond(kernel: Kernel, error: LaunchTooLarge) -> Judgement:
+def limit_exceeded(kernel: Kernel, error: LaunchTooLarge) -> Judgement:
     """Returns the judgement of a version that exceeds the emulator's limits, if nothing else rejects it."""
     said = " ".join(part for part in (error.message, error.hint) if part)
     return Judgement(None, (), (kernel_finding(kernel, FindingCode.TIME_LIMIT, said),), ())

@@ -25,7 +25,7 @@ from kernelmate.source.launch import (
 )
 from kernelmate.source.launch_edits import change_launch
 from kernelmate.source.render import render_contract
-from kernelmate.source.rewrite import Edit, apply_edits, file_text, place_of_helpers, same_kernel, with_text
+from kernelmate.source.rewrite import Edit, apply_edits, file_text, helpers_offset, same_kernel, with_text
 from kernelmate.source.write import check_writable, clear_leftovers, write_back
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "evaluate",
     "file_text",
     "find_kernels",
+    "helpers_offset",
     "infer_contract",
     "inference",
     "is_first_use",
@@ -54,7 +55,6 @@ __all__ = [
     "numpy_dtype",
     "parse_contract",
     "parse_distribution",
-    "place_of_helpers",
     "read_units",
     "render_contract",
     "same_kernel",

@@ -54,7 +54,7 @@ class PassingReader:
     _names: Counter[str] = field(default_factory=Counter)
 
     def read(self, entries: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> None:
-        """Read one entry for each parameter, and then those of `[symbols]`.
+        """Reads one entry for each parameter, and then those of `[symbols]`.
 
         Raises:
             ContractError: at the entry that is wrong.
@@ -187,7 +187,8 @@ class PassingReader:
             self.document.fail(path, message, "Write one shape without the star.")
         inner = c_type_dtype(parameter.base.replace("*", "").strip())[0]
         one = _parameter_of(parameter.name, pointer=True, dtype=inner)
-        # The count is the first dimension of the array of all parts; the entry's length stays, and with it the places.
+        # The count is the first dimension of the array of all parts; the entry's length is kept, so that positions in
+        # it stay valid.
         written = f"{match['head']}  [{match['count']},{' ' * (match.end() - match.end('count') - 2)}"
         flat = written + entry[match.end() :]
         self.args.append(read_entry(self.document, one, flat, self.sizes, path))

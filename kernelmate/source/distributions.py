@@ -38,7 +38,7 @@ class Distribution:
 
 
 def parse_distribution(text: str, names: Iterable[str] | None = None) -> Distribution:
-    """Read a distribution such as `uniform(-1, 1)`.
+    """Reads a distribution such as `uniform(-1, 1)`.
 
     Args:
         text: the text after `~`.

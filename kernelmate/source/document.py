@@ -60,7 +60,7 @@ class Document:
 
     @classmethod
     def read(cls, block: ContractBlock) -> Document:
-        """Parse a block.
+        """Parses a block.
 
         Raises:
             ContractError: its TOML is invalid, at the place where the parser stopped.
@@ -100,7 +100,7 @@ class Document:
         )
 
     def fail(self, path: Path, message: str, hint: str, *, key: bool = False, offset: int | None = None) -> NoReturn:
-        """Report an error at a key's value, at a character of its text, or at the key itself.
+        """Reports an error at a key's value, at a character of its text, or at the key itself.
 
         Raises:
             ContractError: always.
@@ -109,7 +109,7 @@ class Document:
         raise ContractError(message, file=self.block.unit.path, line=line, column=column, hint=hint)
 
     def fail_at(self, error: SizeError) -> NoReturn:
-        """Report an expression without a usable value at its place.
+        """Reports an expression without a usable value at its place.
 
         Raises:
             ContractError: always.
@@ -122,7 +122,7 @@ class Document:
         self.fail(path, error.message, error.hint or "", offset=offset)
 
     def expression(self, path: Path, text: str, names: Iterable[str], offset: int = 0) -> None:
-        """Check that a value, or the part of it that starts at `offset`, is an expression over `names`.
+        """Checks that a value, or the part of it that starts at `offset`, is an expression over `names`.
 
         Raises:
             ContractError: at the place of the mistake.

@@ -36,7 +36,7 @@ def read_entry(
     document: Document, parameter: Parameter, value: object, sizes: Sequence[str], path: Path | None = None,
     *, size: str | None = None,
 ) -> Argument:  # fmt: skip
-    """Read one entry such as `in float32[rows, cols] ~ normal`.
+    """Reads one entry such as `in float32[rows, cols] ~ normal`.
 
     Args:
         document: the block.

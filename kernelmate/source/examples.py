@@ -136,7 +136,7 @@ def _results(found: ast.FunctionDef) -> tuple[str, ...]:
 
 
 def read_examples(function: PythonFunction, arrays: str, size: Mapping[str, int]) -> Examples:
-    """Read a function's arguments from `--arrays`, its annotations and docstring, and its defaults.
+    """Reads a function's arguments from `--arrays`, its annotations and docstring, and its defaults.
 
     Args:
         function: the function.
@@ -260,7 +260,7 @@ class _ExampleReader:
         return {name: Argument(name, None, dtype, value=repr(defaults[name])) for name in names}
 
     def check_sizes(self, arguments: Iterable[Argument]) -> None:
-        """Refuse shapes over sizes without a number.
+        """Refuses shapes over sizes without a number.
 
         Raises:
             UsageError: a size has no number; the hint shows how to give it.

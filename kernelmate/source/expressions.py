@@ -145,7 +145,7 @@ def as_factor(text: str) -> str:
 
 
 def check_names(expression: str, known: Iterable[str]) -> None:
-    """Refuse an unknown name.
+    """Refuses an unknown name.
 
     Raises:
         ExpressionError: at the first such name; the hint gives the nearest known one.

@@ -47,7 +47,7 @@ def wrapped(front: str, parts: Sequence[str], width: int) -> str:
 
 
 def folded(line: str, width: int) -> list[str]:
-    """Wrap a statement, or a comment, to `width` columns; a trailing comment goes above its statement.
+    """Wraps a statement, or a comment, to `width` columns; a trailing comment goes above its statement.
 
     Lines break outside parentheses unless that leaves a short rest; continuation lines align with the innermost open
     parenthesis, or are indented by four columns.

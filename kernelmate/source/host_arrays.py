@@ -51,7 +51,7 @@ class HostArray:
     Attributes:
         shape: sides as contract expressions, the outermost first; None where it is not known.
         nbytes: its size as a contract expression, where that alone is known.
-        sure: False where the shape is that of a comment, or of the sides that a function asks for.
+        sure: False if the shape comes from a comment, or from the dimensions that a function reads.
         filled: True if the host gives it contents before the launch, False if it makes it without; None if unknown.
         zeros: it is filled with zeros.
         start: elements of it before the one that is passed, as in `p + n`; None where their number is not known.
@@ -300,7 +300,7 @@ class HostArrays:
             found.lines.append((reader.place, reader.place.index))
 
     def _asked_sides(self, name: str, reader: HostReader) -> Shape | None:
-        """Returns the sides of a tensor if the function asks for all of them and passes each on as a size."""
+        """Returns the dimensions of a tensor if the function reads all of them and passes each one on as a size."""
         text = reader.place.host.between(*reader.place.region()) if reader.place.region()[0] else ""
         escaped = re.escape(name)
         axes = {int(axis) for axis in re.findall(rf"\b{escaped}\s*(?:\.|->)\s*size\s*\(\s*(\d+)\s*\)", text)}

@@ -28,7 +28,7 @@ class Untranslatable(Exception):
 
 
 def to_host(expression: str, names: Mapping[str, str]) -> str:
-    """Translate a contract's expression to C++, over the host's own expressions for the names.
+    """Translates a contract's expression to C++, over the host's own expressions for the names.
 
     Args:
         expression: over sizes and block names.

@@ -17,7 +17,7 @@ _REAL_TYPES = frozenset(["float", "double"])
 
 
 def refuse_fractions(tokens: Sequence[Token], place: HostPlace) -> None:
-    """Refuse arithmetic on a floating-point quotient, whose value differs from that on the integer quotient.
+    """Refuses arithmetic on a floating-point quotient, whose value differs from that on the integer quotient.
 
     Raises:
         Untranslatable: it has more than one of them, or one that is multiplied, divided or subtracted.

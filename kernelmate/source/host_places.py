@@ -227,7 +227,7 @@ def function_body(files: HostFiles, name: str, count: int) -> HostBody | None:
     return None
 
 
-def place_words(files: HostFiles, place: HostPlace, unit: str, indices: list[int] | None = None) -> str:
+def position_text(files: HostFiles, place: HostPlace, unit: str, indices: list[int] | None = None) -> str:
     """Returns a position as text: `line 12`, or `main.cu:12` if it is in another file than the unit's."""
     lines = sorted({place.line_of(index) for index in indices or [place.index]})
     numbers = " and ".join(map(str, lines)) if len(lines) < 3 else f"{', '.join(map(str, lines[:-1]))} and {lines[-1]}"

@@ -101,7 +101,7 @@ class HostReader:
         return self._sides(lex(text).tokens, self.depth)
 
     def expression(self, text: str) -> str:
-        """Translate one expression.
+        """Translates one expression.
 
         Raises:
             Untranslatable: as `sides`.

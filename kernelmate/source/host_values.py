@@ -286,7 +286,7 @@ def _is_loop(host: HostText, brace: int) -> bool:
 
 
 def _pitch(tokens: Sequence[Token], index: int) -> Sequence[Token] | None:
-    """Returns the width in bytes that `cudaMallocPitch(&array, &pitch, width, height)` is asked for."""
+    """Returns the width in bytes that is passed to `cudaMallocPitch(&array, &pitch, width, height)`."""
     before = [token.text for token in tokens[max(index - 16, 0) : index]]
     if before[-2:] != [",", "&"] or not {"cudaMallocPitch", "cuMemAllocPitch"} & set(before):
         return None

@@ -16,7 +16,7 @@ from kernelmate.source.expressions import RESERVED, evaluate_integer
 from kernelmate.source.host_arrays import HostArray, HostArrays
 from kernelmate.source.host_code import Untranslatable
 from kernelmate.source.host_launches import HostLaunch, host_launches
-from kernelmate.source.host_places import HostPlace, place_words
+from kernelmate.source.host_places import HostPlace, position_text
 from kernelmate.source.host_reader import HostReader, HostTranslation, Names
 from kernelmate.source.host_syntax import uncast, unspaced
 from kernelmate.source.host_text import HostFiles, HostText
@@ -108,7 +108,7 @@ def lambda_launch(kernel: Kernel) -> str | None:
         for one, text in zip(kernel.signature.parameters, launch.arguments, strict=False):
             plain, host = text.strip(), launch.place.host
             if plain.startswith("[") or re.search(rf"\bauto\s+{re.escape(plain)}\s*=\s*\[", host.text):
-                where = place_words(files, launch.place, kernel.unit.text, [launch.place.index])
+                where = position_text(files, launch.place, kernel.unit.text, [launch.place.index])
                 return f"its launch at {where} passes a lambda as {one.name}"
     return None
 
@@ -229,10 +229,10 @@ class _LaunchReader:
                     for at in (*of_launch[-3:], *([] if places and key not in _OF_LAUNCH else [place.index]))
                 }.values()
             )
-            self.found.origins[key] = place_words(self.files, place, self.kernel.unit.text, indices)
+            self.found.origins[key] = position_text(self.files, place, self.kernel.unit.text, indices)
         else:
             where, at = others[0]
-            self.found.origins[key] = place_words(self.files, where, self.kernel.unit.text, [at])
+            self.found.origins[key] = position_text(self.files, where, self.kernel.unit.text, [at])
 
     # ----------------------------------------------------------------------------------------------------- instance
 

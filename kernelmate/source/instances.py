@@ -104,7 +104,7 @@ def stands_for(name: str, declared: str, given: str) -> str | None:
 
 
 def check_instances(document: Document, kernel: Kernel, contract: Contract) -> None:
-    """Check a contract's instances against the kernel's template.
+    """Checks a contract's instances against the kernel's template.
 
     Raises:
         ContractError: instances on a kernel that is not a template, a template without, a wrong name, too many template

@@ -1,4 +1,4 @@
-"""Sums of products of names with whole coefficients, as which subscripts are read."""
+"""Polynomials in names with integer coefficients, the form in which subscripts are analysed."""
 
 from __future__ import annotations
 

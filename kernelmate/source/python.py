@@ -335,7 +335,7 @@ def _number_of(unit: Unit) -> int:
 def lines_of_texts(text: str) -> tuple[tuple[int, int], ...]:
     """Returns the first and last lines whose contracts belong to kernels in strings, whether those are read or not.
 
-    They are the comments above a statement with a kernel's text or the call that is given it.
+    They are the comments above a statement that contains a kernel's text, or above the call that receives it.
     """
     file = _file_of(text)
     if file is None:

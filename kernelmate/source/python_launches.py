@@ -153,7 +153,7 @@ def _unconverted(node: ast.expr) -> ast.expr:
 
 
 def to_python(expression: str, names: Mapping[str, str]) -> str:
-    """Translate a contract's expression to Python, over the file's own expressions for the names.
+    """Translates a contract's expression to Python, over the file's own expressions for the names.
 
     Raises:
         Untranslatable: a name has no counterpart in the file.
@@ -208,7 +208,7 @@ class PythonReader:
         self.side = side
 
     def sides(self, node: ast.expr | None) -> tuple[str, ...]:
-        """Translate a tuple of one to three integers.
+        """Translates a tuple of one to three integers.
 
         Raises:
             Untranslatable: something in it is not arithmetic over known names.
@@ -220,7 +220,7 @@ class PythonReader:
         return tuple(self.expression(element) for element in elements)
 
     def expression(self, node: ast.expr) -> str:
-        """Translate one integer.
+        """Translates one integer.
 
         Raises:
             Untranslatable: as `sides`.

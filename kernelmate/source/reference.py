@@ -62,7 +62,7 @@ def check_array_expression(
     names: Sequence[str],
     kernels: Sequence[str] = (),
 ) -> frozenset[str]:
-    """Check a NumPy expression over arguments and sizes, and return the names that it uses, as the contract writes them.
+    """Checks a NumPy expression over arguments and sizes, and returns the names that it uses, as the contract writes them.
 
     Raises:
         ContractError: it is not an expression, or uses another name.

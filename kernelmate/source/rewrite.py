@@ -55,7 +55,7 @@ def edited_text(text: str, edits: Sequence[Edit], path: str) -> str:
     return text
 
 
-def place_of_helpers(kernel: Kernel) -> int:
+def helpers_offset(kernel: Kernel) -> int:
     """Returns the offset of the kernel's contract, or of the kernel if headers or declarations lie between them.
 
     It is above `extern "C" {`, since helpers may be templates.

@@ -36,7 +36,7 @@ Position = Callable[[int], tuple[int, int]]
 def read_parameters(
     tokens: Sequence[Token], start: int, end: int, position: Position, aliases: Mapping[str, str]
 ) -> tuple[Parameter, ...]:
-    """Parse the parameters between a parameter list's parentheses.
+    """Parses the parameters between a parameter list's parentheses.
 
     Args:
         tokens: tokens of the whole text.

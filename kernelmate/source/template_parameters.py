@@ -73,7 +73,7 @@ def _parameter(kernel: Kernel, first: int, last: int) -> TemplateParameter:
 
 
 def guessed_instances(kernel: Kernel) -> tuple[InferredInstance, ...]:
-    """Returns instances by the kinds and names of the template parameters, for a template whose uses, if any, do not tell them."""
+    """Returns instances by the kinds and names of the template parameters, for a template whose uses, if any, do not determine them."""
     parameters = template_parameters(kernel)
     if not parameters or any(one.kind == "template" and one.default is None for one in parameters):
         return ()

@@ -22,7 +22,7 @@ _RETRY_S = 0.05
 
 
 def write_back(before: Kernel, after: Kernel, others: Sequence[FileChange] = ()) -> Path:
-    """Write a changed kernel into its file, and the changes of other files that belong to it into theirs.
+    """Writes a changed kernel into its file, and the changes of other files that belong to it into theirs.
 
     The old text is kept beside each file as `FILE.kernelmate-backup` (numbered if that holds another text). The new file
     replaces the old one atomically, with the same owner, mode and extended attributes, so a reader sees the old or the
@@ -53,7 +53,7 @@ def write_back(before: Kernel, after: Kernel, others: Sequence[FileChange] = ())
             backups.append(_write(path, old.encode("utf-8"), new.encode("utf-8")))
     except SourceError:
         for path, old, new in texts[: len(backups)]:
-            with contextlib.suppress(SourceError):  # somebody else has written it since
+            with contextlib.suppress(SourceError):  # another program has written it since
                 _write(path, new.encode("utf-8"), old.encode("utf-8"))
         raise
     return backups[0]
@@ -79,7 +79,7 @@ def _write(path: Path, old: bytes, new: bytes) -> Path:
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a file that `write_back` will not write, before any work is done.
+    """Refuses a file that `write_back` will not write, before any work is done.
 
     A read-only file is refused even for root, since it was made read-only on purpose.
 

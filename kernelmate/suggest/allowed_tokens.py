@@ -88,7 +88,7 @@ class ForbiddenText(Exception):
 
 
 def check_characters(text: str, extra: int = 0) -> None:
-    """Reject characters that hide text or change its reading direction.
+    """Rejects characters that hide text or change its reading direction.
 
     Raises:
         ForbiddenText: the text is too long, or contains such characters.
@@ -106,7 +106,7 @@ def check_characters(text: str, extra: int = 0) -> None:
 
 
 def check_words(text: str, baseline: str, kernel: str) -> None:
-    """Reject preprocessor lines, and words with effects outside the kernel, that are not in the user's file.
+    """Rejects preprocessor lines, and words with effects outside the kernel, that are not in the user's file.
 
     Args:
         text: the candidate's text.

@@ -66,7 +66,7 @@ def candidate_key(kernel: Kernel, contract: Contract) -> tuple[str, ...]:
 
 
 class Pause(Enum):
-    """A step of a suggester without a candidate, after which another suggester may be asked.
+    """A step of a suggester without a candidate, after which another suggester may continue.
 
     `OTHERS_MAY` follows a quick evaluation; `AFTER_OTHERS` precedes steps that are taken only once the others have ended.
     """

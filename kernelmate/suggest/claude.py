@@ -121,7 +121,7 @@ class Claude:
         return self._call(replace(request, stop=_never), failed_part(suspicious, request), AUDIT_TASK, Audit)
 
     def write(self, request: SuggestRequest, review: Review | None = None) -> Proposal:
-        """Write a new kernel.
+        """Writes a new kernel.
 
         Raises:
             AuthorFailed: Claude cannot answer.
@@ -285,7 +285,7 @@ class _Reading:
             return None
 
     def end(self) -> None:
-        """Close the connection, which also stops the server's work."""
+        """Closes the connection, which also stops the server's work."""
         self._over.set()
         with contextlib.suppress(Exception):
             stream = self._stream.response.extensions["network_stream"]

@@ -123,7 +123,7 @@ class Composition:
     def steps(self, request: SuggestRequest) -> Steps:
         """Yields the candidates of `propose`, and a pause after each version that gives none."""
         if request.objective.keep and not request.objective.constraints:
-            return  # no rewrite of ours makes a kernel read better
+            return  # no built-in rewrite improves readability
         known = _SearchFacts({_content(request.kernel, request.contract)})
         number = 0
         for step in chain(self._search(request, known), _alternatives(request, known)):
@@ -201,7 +201,7 @@ class Composition:
             if name in closed or offer.content in known.contents:
                 continue
             if step.recipes and offer.candidate.contract.require != step.contract.require:
-                continue  # what narrows the kernel's domain is a choice by itself, never a part of another candidate
+                continue  # a rewrite that narrows the kernel's domain is a separate candidate, never a part of another one
             if taken[name] == self._most_of(offer.recipe):
                 closed.add(name)
                 continue

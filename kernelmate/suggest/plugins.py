@@ -19,7 +19,7 @@ def plugin_names() -> list[str]:
 
 
 def load_plugin(name: str) -> Suggester:
-    """Create a suggester.
+    """Creates a suggester.
 
     Raises:
         UsageError: there is no suggester of this name, or it cannot be created.

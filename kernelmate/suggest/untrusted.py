@@ -16,7 +16,7 @@ import tree_sitter_cuda
 
 from kernelmate.errors import SourceError
 from kernelmate.records import Finding, FindingCode, Kernel
-from kernelmate.source import apply_edits, find_kernels, place_of_helpers, text_unit
+from kernelmate.source import apply_edits, find_kernels, helpers_offset, text_unit
 from kernelmate.source.blocks import find_blocks
 from kernelmate.source.tokens import lex
 from kernelmate.suggest.allowed_tokens import (
@@ -92,7 +92,7 @@ def spliced(baseline: Kernel, text: str) -> Kernel:
         if p.node.type != "preproc_include" and p.words[1:2] != ("undef",)
     ]
     prefix = 'extern "C" ' if baseline.signature.extern_c and not kernel.signature.extern_c else ""
-    above = place_of_helpers(baseline)
+    above = helpers_offset(baseline)
     ended = [
         f"#undef {name}"
         for name in macros

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from kernelmate.errors import SourceError
 from kernelmate.records import Contract, Kernel
-from kernelmate.source import apply_edits, change_launch, parse_contract, place_of_helpers
+from kernelmate.source import apply_edits, change_launch, helpers_offset, parse_contract
 from kernelmate.source.folding import folded, width_of
 from kernelmate.source.host_code import side_declared
 from kernelmate.source.launch_style import with_launches_in_style
@@ -46,7 +46,7 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
         edits += sorted({(*site.block_span, named_block) for site in kernel.launches})
     if written.helpers:
         text = kernel.unit.text
-        above = _above_comment(text, place_of_helpers(kernel))
+        above = _above_comment(text, helpers_offset(kernel))
         before = text[:above].rstrip("\n")
         edits.append((len(before), above, "\n\n" * bool(before) + f"{written.helpers}\n\n"))
     changed = _with_headers(apply_edits(kernel, edits))

@@ -99,7 +99,7 @@ def _measured(job: AgainstJob) -> MeasuredAlternative:
 
 
 def run_job(job: AgainstJob, limit_s: float = LIMIT_S) -> tuple[AgainstAnswer, Mapping[str, Any]]:
-    """Run a job in a confined process, and return its answer and the results; no results if it has none.
+    """Runs a job in a confined process, and returns its answer and the results; no results if it has none.
 
     The files that the process leaves are untrusted: they are decoded as numbers, and never unpickled.
     """

@@ -204,7 +204,7 @@ def _timed(
     versions = [(other, run.shape), (ReplayedKernel(module, run.shape), run.shape)]
     try:
         with backend.timer(versions, run, kernel.restored) as timer:
-            with backend.turns.alone() as alone:  # torch has compiled by now
+            with backend.turns.alone() as alone:  # torch.compile has finished
                 seen = measure(timer, kernel.budget_s, full=True, alone=alone, outputs=False)
             timer.launch(0, 1)
             results = tuple(one.clone() for one in other.results)

@@ -186,7 +186,7 @@ def _emulators(
     hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase, runner: Runner | None
 ) -> EmulatorPool | None:
     """Returns processes that emulate in parallel, forked before CUDA or a second thread exist."""
-    from kernelmate.backends.emulator_pool import EmulatorPool, fitting, helping, warm_up
+    from kernelmate.backends.emulator_pool import EmulatorPool, helper_count, process_count, warm_up
 
     def begin() -> None:
         # A process that holds these descriptors would hide this process's end from the session.
@@ -195,14 +195,14 @@ def _emulators(
         _limit(hello.memory_limit, cuda=False)
 
     gpu = hello.backend == "cuda"
-    count = fitting() if gpu else helping()
+    count = process_count() if gpu else helper_count()
     if not count:
         return None
     if gpu:
         # With CUDA, only these processes emulate, and each loads LLVM; loading it before the fork is better.
         warm_up()
     else:
-        # A finished helper waits for the thread that feeds it, which waits for its turn in this process.
+        # A finished child waits for the thread that writes to it, which waits for this process's interpreter lock.
         sys.setswitchinterval(HAND_OVER_S)
     if runner is None:
         return EmulatorPool(count, begin, hasty=gpu)
@@ -210,7 +210,7 @@ def _emulators(
 
 
 def _load(hello: protocol.Hello, emulators: EmulatorPool | None, runner: Runner | None) -> protocol.ReadyMessage:
-    """Import and open everything that judging needs, so that the first task neither waits for it nor is charged for it.
+    """Imports and opens everything that judging needs, so that the first task neither waits for it nor is charged for it.
 
     An unusable GPU is reported now, and is the reply to every task.
     """
@@ -272,7 +272,7 @@ class _MessageSender:
         self._ahead = False
 
     def send(self, message: protocol.FromChild) -> None:
-        """Send one message, whole."""
+        """Sends one message, whole."""
         with self._lock:
             protocol.write(self._answers, message)
 
@@ -300,7 +300,7 @@ def _receive(
     announced: queue.SimpleQueue[protocol.PrefetchRequest],
     voice: _MessageSender,
 ) -> None:
-    """Passes tasks on until the session is gone, then ends the process at once.
+    """Passes tasks on until the session has ended, then ends the process at once.
 
     Announced launches beside a GPU are started during the current task, so that they do not wait for others.
     """

@@ -137,7 +137,7 @@ class Worker:
         self.close()
 
     def start(self) -> None:
-        """Start the process without waiting for it. Does nothing if there is one.
+        """Starts the process without waiting for it. Does nothing if there is one.
 
         Raises:
             WorkerUnavailable: the worker is closed.
@@ -161,7 +161,7 @@ class Worker:
     def judge(
         self, task: JudgeTask, on_progress: OnProgress | None = None, timeout_s: float = 120.0
     ) -> Judgement | TaskDeath:
-        """Judge one task.
+        """Judges one task.
 
         Args:
             task: what to judge.
@@ -226,7 +226,7 @@ class Worker:
         return answer
 
     def ahead(self, task: JudgeTask) -> None:
-        """Let an idle process prefetch work for a task like this, without waiting.
+        """Lets an idle process prefetch work for a task like this, without waiting.
 
         It never changes the result of the next task, only its duration.
         """
@@ -237,7 +237,7 @@ class Worker:
                 self._process.result().send(protocol.PrefetchRequest(task, launches=task.glance))
 
     def announce(self, task: JudgeTask) -> None:
-        """Let the process start the launches of a task that will probably follow, without waiting; from any thread.
+        """Lets the process start the launches of a task that will probably follow, without waiting; from any thread.
 
         It never changes the result of that task, only its duration. Does nothing without a process.
         """
@@ -248,7 +248,7 @@ class Worker:
             process.result().send(protocol.PrefetchRequest(task, launches=True))
 
     def renew(self) -> None:
-        """Replace the process by a fresh one, which starts in the background.
+        """Replaces the process by a fresh one, which starts in the background.
 
         Raises:
             WorkerUnavailable: the worker is closed.

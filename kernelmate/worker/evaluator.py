@@ -75,7 +75,7 @@ _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 
 
 def forked(begin: Callable[[], None], scratch: Path) -> ReferenceProcess:
-    """Fork a reference process.
+    """Forks a reference process.
 
     Args:
         begin: called first in the child, for example to close descriptors that it must not hold.

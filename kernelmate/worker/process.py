@@ -95,7 +95,7 @@ class Process:
         self._tail.clear()
 
     def send(self, message: protocol.ToChild) -> None:
-        """Send without waiting for the child to read; messages arrive whole and in order, from any thread.
+        """Sends without waiting for the child to read; messages arrive whole and in order, from any thread.
 
         Raises:
             FrameError: the message cannot be sent.
@@ -216,7 +216,8 @@ class Process:
             with contextlib.suppress(queue.Empty):
                 self._events.get(timeout=0.02)
         with contextlib.suppress(queue.Full):
-            # A thread that waits for an answer, and closing is another's, must not wait for what was just dropped.
+            # A thread that waits for an answer while another thread closes must not wait for the events that were just
+            # discarded.
             self._events.put_nowait(ProcessEnded())
         if not any(thread.is_alive() for thread in self._threads):
             for stream in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
@@ -232,7 +233,7 @@ def _own_group() -> dict[str, Any]:
 
 
 def _scratch() -> tuple[str, int | None]:
-    """Create a folder for the child's temporary files, and return it with a descriptor that locks it if locks exist.
+    """Creates a folder for the child's temporary files, and returns it with a descriptor that locks it if locks exist.
 
     Folders left by killed sessions are removed: nobody holds their locks.
     """
@@ -330,7 +331,7 @@ class ProcessPool:
         self._leaving = [one for one in self._leaving if one.is_alive()] + [thread]
 
     def close(self) -> None:
-        """Ends the spare process, and waits until all killed processes are gone."""
+        """Ends the spare process, and waits until all killed processes have ended."""
         self._closed = True
         waiting, self._waiting = self._waiting, None
         if waiting is not None:

@@ -218,7 +218,7 @@ def frame(message: ToChild | FromChild) -> bytes:
 
 
 def write(stream: RawIOBase, message: ToChild | FromChild) -> None:
-    """Write one whole message to an unbuffered stream.
+    """Writes one whole message to an unbuffered stream.
 
     Raises:
         FrameError: as `frame` does, before anything is written.
@@ -230,7 +230,7 @@ def write(stream: RawIOBase, message: ToChild | FromChild) -> None:
 
 
 def read_to_child(stream: BinaryIO) -> ToChild | None:
-    """Read the session's next message; None at the end of the stream.
+    """Reads the session's next message; None at the end of the stream.
 
     Raises:
         FrameError: the bytes are not a message to a child.
@@ -239,7 +239,7 @@ def read_to_child(stream: BinaryIO) -> ToChild | None:
 
 
 def read_from_child(stream: BinaryIO) -> FromChild | None:
-    """Read the child's next message; None at the end of the stream.
+    """Reads the child's next message; None at the end of the stream.
 
     Raises:
         FrameError: the bytes are not a message from a child.

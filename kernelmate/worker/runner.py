@@ -46,7 +46,7 @@ WARM_UP_ELEMENTS = 1 << 10
 
 
 def forked(begin: Callable[[], None], exchange: Exchange) -> Runner:
-    """Fork a runner; call it before CUDA is opened and threads are started.
+    """Forks a runner; call it before CUDA is opened and threads are started.
 
     Args:
         begin: called first in the new process, for example to close descriptors.
@@ -91,7 +91,7 @@ def _serve(connection: Connection, exchange: Exchange) -> None:
 
 
 def _warm_up(backend: CudaBackend) -> None:
-    """Load what large launches and timing need, while the worker opens its own context.
+    """Loads what large launches and timing need, while the worker opens its own context.
 
     CuPy's first reduction imports `cupyx`, with SciPy where that is installed: 0.4 s that the first verdict would
     otherwise wait for.

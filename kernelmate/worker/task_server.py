@@ -232,7 +232,7 @@ def _trace(task: JudgeTask, report: Callable[[str, int, int], None]) -> str:
 
 
 def spent(backend: Backend | None = None) -> bool:
-    """Returns True if no more tasks can be served: the GPU's context, or the reference process, is gone."""
+    """Returns True if no more tasks can be served: the GPU's context, or the reference process, has failed."""
     from kernelmate.checks import reference_process
 
     process = reference_process.current()

@@ -111,7 +111,7 @@ def measured_on(
     backend: CudaBackend, module: CudaVersion, run: Run, baseline: tuple[CudaVersion, LaunchShape] | None,
     restored: frozenset[str], budget_s: float, *, full: bool, quick: bool,
 ) -> MeasureReply:  # fmt: skip
-    """Time a version, and its baseline in the same blocks, in the process that has loaded both.
+    """Times a version, and its baseline in the same blocks, in the process that has loaded both.
 
     Args:
         backend: the GPU's backend.

@@ -23,7 +23,7 @@ class UnpackedFiles:
     folder: Path
 
     def unpack(self, files: Mapping[str, bytes]) -> None:
-        """Write the files; an existing file with the same contents keeps its modification time.
+        """Writes the files; an existing file with the same contents keeps its modification time.
 
         Unchanged files are then not loaded again.
 

@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def loopback(text: str) -> tuple[str, int]:
-    """Parse host and port of a loopback address.
+    """Parses host and port of a loopback address.
 
     Raises:
         ArgumentTypeError: the address is not a loopback address, or the port is invalid.

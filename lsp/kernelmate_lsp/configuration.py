@@ -95,7 +95,7 @@ class Configuration:
 
 
 def read_configuration(sent: object, *, trusted: bool) -> Configuration:
-    """Read a client's configuration section; invalid keys and values are left out and reported.
+    """Reads a client's configuration section; invalid keys and values are left out and reported.
 
     Args:
         sent: the section as sent.

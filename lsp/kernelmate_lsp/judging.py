@@ -138,7 +138,7 @@ class EditorJudge:
     def write(
         self, job: QueuedJob, asked: KernelRequest, configuration: Configuration, on_stage: OnStage
     ) -> WriteOutcome:
-        """Write new kernels for a Python function; no file is written.
+        """Writes new kernels for a Python function; no file is written.
 
         Raises:
             JobUnwanted: the user cancelled.

@@ -100,7 +100,7 @@ class AnsweringProtocol(LanguageServerProtocol):
             super()._send_handler_result(future, msg_id=msg_id)
 
     def _expect(self, method: object, *, request: bool) -> None:
-        """Check that a method can be called now.
+        """Checks that a method can be called now.
 
         Raises:
             JsonRpcException: there is no such method, or it was called before `initialize` or after `shutdown`.

@@ -99,7 +99,7 @@ def has_contract(kernel: Kernel) -> bool:
     return kernel.contract_span is not None or kernel.unit.contract_text is not None
 
 
-def name_place(kernel: Kernel) -> tuple[int, int | None]:
+def name_position(kernel: Kernel) -> tuple[int, int | None]:
     """Returns line and column, in the document, of a kernel's name."""
     return kernel.unit.locate(kernel.line, kernel.column)
 

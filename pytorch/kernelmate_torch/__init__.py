@@ -13,7 +13,7 @@ __all__ = ["OperatorModule", "ReplacementReport", "replace"]
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Add `%%kernelmate_trace` to a notebook; called by `%load_ext kernelmate_torch`."""
+    """Adds `%%kernelmate_trace` to a notebook; called by `%load_ext kernelmate_torch`."""
     from kernelmate_torch.tracing.magic import TraceMagics
 
     shell.register_magics(TraceMagics)

@@ -19,8 +19,8 @@ from kernelmate.cli.options import (
     device_option,
     output_of,
     output_options,
+    print_notices,
     settings_of,
-    tell_notices,
 )
 from kernelmate.cli.search import remark
 from kernelmate.errors import SourceError, UsageError
@@ -191,7 +191,7 @@ def _ported(settings: Settings, asked: _Asked, output: Output) -> _Ported:
                 with progress.paused():
                     _tell_part(part, asked.file, output)
         made = _Ported(program, parts, seed, backward=asked.backward)
-        tell_notices(session)
+        print_notices(session)
         if any(one.kernel is not None for one in parts):
             progress.step("comparing ModelNew with the module")
             _verify(made, asked, staging, process)

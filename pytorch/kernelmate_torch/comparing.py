@@ -147,7 +147,7 @@ def is_unsteady(exact: torch.Tensor, eager: torch.Tensor) -> bool:
 def gradients_agree(
     new: torch.nn.Module, old: torch.nn.Module, inputs: Sequence[Any], seed: int, *, random: bool
 ) -> tuple[float | None, str]:
-    """Compare the gradients of a module's parameters and inputs with those of another one in float64.
+    """Compares the gradients of a module's parameters and inputs with those of another one in float64.
 
     Args:
         new: the module to be judged.

@@ -48,7 +48,7 @@ class ExportedKernel(Protocol):
 def emulate(
     kernel: ExportedKernel, values: Sequence[Any], grid: tuple[int, ...], block: tuple[int, ...], shared: int
 ) -> None:
-    """Launch a kernel once in the emulator, and write its results to the tensors.
+    """Launches a kernel once in the emulator, and writes its results to the tensors.
 
     Args:
         kernel: the kernel, with its text.

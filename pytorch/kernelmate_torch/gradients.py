@@ -62,7 +62,7 @@ class BackwardGraph:
 
 
 def refuse_without_gradient(loaded: LoadedModule) -> None:
-    """Refuse a module that has no gradient to be ported.
+    """Refuses a module that has no gradient to be ported.
 
     Raises:
         Refusal: no result depends on a parameter or a floating input by a differentiable operation, or the module changes

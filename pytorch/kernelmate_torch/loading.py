@@ -39,7 +39,7 @@ SMALLEST = 16
 def made_smaller(
     file: Any, limit: int, kept: frozenset[str] = frozenset(), *, together: bool = False
 ) -> dict[str, Any]:
-    """Halve numbers of a module's file, the largest first, until the inputs of its `get_inputs` are small enough.
+    """Halves numbers of a module's file, the largest first, until the inputs of its `get_inputs` are small enough.
 
     Args:
         file: the imported file, whose numbers are replaced. First come those that only `get_inputs` uses, since sizes of the
@@ -209,7 +209,7 @@ def load(
     kept: frozenset[str] = frozenset(),
     together: bool = False,
 ) -> LoadedModule:
-    """Load a file and make its module and example inputs.
+    """Loads a file and makes its module and example inputs.
 
     Args:
         path: the file.

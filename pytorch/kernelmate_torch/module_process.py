@@ -96,7 +96,7 @@ class ModuleProcess:
     def export(
         self, path: Path, name: str, inputs: str, seed: int, *, real_sizes: bool = False, backward: bool = False
     ) -> ModelProgram:
-        """Load the module and export it.
+        """Loads the module and exports it.
 
         Args:
             path: its file.
@@ -115,7 +115,7 @@ class ModuleProcess:
         return self.ask(request | {"real_sizes": real_sizes, "backward": backward}, ModelProgram)
 
     def differentiate(self, part: PartToDifferentiate) -> DerivedGraph:
-        """Derive the backward graph of a part of the exported module.
+        """Derives the backward graph of a part of the exported module.
 
         Raises:
             SourceError: it would repeat work of the forward pass that is not cheap; the message continues "PART: ".
@@ -123,7 +123,7 @@ class ModuleProcess:
         return self.ask({"do": "differentiate", "part": part}, DerivedGraph)
 
     def check(self, reference: Path, parts: list[PartToCheck], seed: int, graph: int | None = None) -> list[Agreement]:
-        """Compare reference functions in NumPy with the module's own values, in float64, part by part.
+        """Compares reference functions in NumPy with the module's own values, in float64, part by part.
 
         Args:
             reference: the file of the functions.
@@ -138,11 +138,11 @@ class ModuleProcess:
         return self.ask(request, list[Agreement])
 
     def time(self, part: PartToTime) -> PartTimes:
-        """Time a part's kernel beside PyTorch's operations, on the GPU that the process was started with."""
+        """Times a part's kernel beside PyTorch's operations, on the GPU that the process was started with."""
         return self.ask({"do": "time", "part": part}, PartTimes)
 
     def verify(self, folder: Path, seed: int, *, backward: bool = False) -> Agreement:
-        """Compare the new module, with its kernels in the emulator, with the old one in float64.
+        """Compares the new module, with its kernels in the emulator, with the old one in float64.
 
         Args:
             folder: of the new module.
@@ -155,7 +155,7 @@ class ModuleProcess:
         return self.ask({"do": "verify", "folder": str(folder), "seed": seed, "backward": backward}, Agreement)
 
     def ask(self, request: dict[str, Any], kind: type[_Answer]) -> _Answer:
-        """Send one request, and return the answer.
+        """Sends one request, and returns the answer.
 
         Args:
             request: its `do` names what is asked for.

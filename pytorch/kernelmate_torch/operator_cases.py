@@ -55,7 +55,7 @@ class OperatorCase:
         return (*tensors, *(self.size[name] for name in self.extra))
 
     def check(self, returned: Any, arguments: Sequence[Any]) -> None:
-        """Compare results with the reference, within the tolerances of a verdict.
+        """Compares results with the reference, within the tolerances of a verdict.
 
         Args:
             returned: what the operator returned.

@@ -93,7 +93,7 @@ class PartFunction:
 def part_function(
     program: ModelProgram, nodes: Sequence[GraphNode], taken: set[str], *, literal: bool = False, name: str = ""
 ) -> PartFunction:
-    """Write a function for some nodes, which follow one another in a program.
+    """Writes a function for some nodes, which follow one another in a program.
 
     Args:
         program: the program.

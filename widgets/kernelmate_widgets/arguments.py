@@ -29,7 +29,7 @@ class CallArgument:
 def read_arguments(
     kernel: Kernel, contract: Contract, values: Sequence[object], backend: BackendName
 ) -> list[CallArgument]:
-    """Read the arguments of one call.
+    """Reads the arguments of one call.
 
     Args:
         kernel: the kernel.
@@ -114,7 +114,7 @@ def _check_devices(given: Sequence[CallArgument]) -> None:
 
 
 def scalar_of(argument: Argument, value: object) -> np.generic:
-    """Convert a value to a scalar of the kernel's dtype.
+    """Converts a value to a scalar of the kernel's dtype.
 
     Raises:
         UsageError: the value is not a number, would lose its fraction, or is out of range.
@@ -184,7 +184,7 @@ def solve_size(contract: Contract, given: Sequence[CallArgument]) -> Size | None
 
 
 def check_against(contract: Contract, size: Size, given: Sequence[CallArgument]) -> None:
-    """Check arrays and scalars against the contract at a size, to prevent out-of-bounds accesses.
+    """Checks arrays and scalars against the contract at a size, to prevent out-of-bounds accesses.
 
     Raises:
         UsageError: an array has too few elements, or a scalar contradicts the contract.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kernelmate_widgets.magics import KernelmateMagics
 
 
-def agrees(outgoing: Outgoing) -> bool:
+def ask_consent(outgoing: Outgoing) -> bool:
     """Shows the complete text that would go to another machine, and asks for consent.
 
     The result is False if no user can answer.
@@ -98,7 +98,7 @@ def _find(
 
     session = magics.notebook.session(known.options)
     asked = SearchOptions(
-        wanted.author, wanted.samples, wanted.rounds, agrees, progress.step, progress.text,
+        wanted.author, wanted.samples, wanted.rounds, ask_consent, progress.step, progress.text,
         spending=magics.notebook.spending(session.settings),
     )  # fmt: skip
     try:

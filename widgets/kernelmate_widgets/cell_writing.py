@@ -88,7 +88,7 @@ class CellWriter:
         self._listens = listens
 
     def write(self, cell: str | None, text: str, place: Place, *, running: bool) -> str:
-        """Write a version's text, and return a sentence on where it is.
+        """Writes a version's text, and returns a sentence on where it is.
 
         Args:
             cell: identifier of the cell that defined the kernel; None if the front end gave none.

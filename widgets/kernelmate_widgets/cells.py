@@ -36,7 +36,7 @@ def cell_unit(body: str, raw: str | None = None, name: str = "cell") -> Unit:
     return Unit(path=name, text=text, language="text", anchors=anchors, file_text=text)
 
 
-def place_name(session: str | None = None) -> str:
+def notebook_name(session: str | None = None) -> str:
     """Returns the name of this notebook's text in the history.
 
     It is the notebook's file name in angle brackets, or `<notebook>` if the server does not provide it.

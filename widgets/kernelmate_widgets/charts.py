@@ -22,7 +22,7 @@ DASHES = {"dash": (7.0, 4.0), "dot": (2.0, 3.0)}
 
 
 def scene_of(title: str, figure: Figure) -> Scene:
-    """Convert a figure of the report to a scene.
+    """Converts a figure of the report to a scene.
 
     Args:
         title: the figure's title.

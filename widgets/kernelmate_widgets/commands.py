@@ -282,9 +282,9 @@ def _history(magics: KernelmateMagics, options: argparse.Namespace) -> None:
 
 def _doctor(magics: KernelmateMagics, options: argparse.Namespace) -> None:
     _words(options, 0, 0)
-    from kernelmate.session.machine import look
+    from kernelmate.session.machine import run_checks
 
-    _show(checks_bundle(look(magics.notebook.settings())), options)
+    _show(checks_bundle(run_checks(magics.notebook.settings())), options)
 
 
 def _config(magics: KernelmateMagics, options: argparse.Namespace) -> None:

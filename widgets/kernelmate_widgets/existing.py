@@ -21,7 +21,7 @@ from kernelmate.source.line_ends import normal_text
 from kernelmate.source.python import PythonFile, read_python
 from kernelmate.source.python_launches import calls_of
 from kernelmate.source.triton import triton_unit
-from kernelmate_widgets.cells import MAGIC, place_name, quoted, short_name
+from kernelmate_widgets.cells import MAGIC, notebook_name, quoted, short_name
 from kernelmate_widgets.failing import KernelFailed
 from kernelmate_widgets.handle import KernelHandle
 from kernelmate_widgets.live import Evaluate, LineArguments, live_contract, split, value_of
@@ -107,7 +107,7 @@ class Cells:
         lines = self._text.split("\n")
         for (start, number), end in reversed([*zip(self._starts, ends, strict=True)]):
             code = "\n".join(lines[start - 1 : None if end is None else end - 1])
-            unit = triton_unit(place_name(), code)
+            unit = triton_unit(notebook_name(), code)
             kernel = None if unit is None else _named(unit, name)
             if kernel is not None:
                 return ExistingKernel(kernel, code, number)
@@ -249,7 +249,7 @@ def _of_code(raw: Any, name: str, text: str, cells: Cells) -> ExistingKernel:
             hint="Judge the .cu file that it was compiled from: kernelmate bench FILE.",
         )
     code = normal_text(raw.code)
-    unit, cell = cells.unit(code, place_name()) or (_unit_of_text(code, text), None)
+    unit, cell = cells.unit(code, notebook_name()) or (_unit_of_text(code, text), None)
     kernel = _named(unit, name)
     if kernel is None:
         known = ", ".join(short_name(one) for one in find_kernels(unit)) or "none"
@@ -287,7 +287,7 @@ def _no_source(value: object, text: str) -> UsageError:
 
 
 def judge_existing(magics: KernelmateMagics, options: argparse.Namespace) -> MagicResult:
-    """Judge a kernel of the notebook with live objects; `--bind` also binds it for further commands.
+    """Judges a kernel of the notebook with live objects; `--bind` also binds it for further commands.
 
     Raises:
         UsageError: its source is not available, or the arguments do not fit.

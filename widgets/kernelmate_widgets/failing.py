@@ -107,7 +107,7 @@ def _by_its_name(error: KernelmateError) -> KernelmateError:
     return error
 
 
-def told(work: Callable[..., Any]) -> Callable[..., Any]:
+def reports_errors(work: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator for magics: bad arguments become IPython's UsageError, and KernelMate's errors show no traceback."""
 
     @functools.wraps(work)

@@ -166,7 +166,7 @@ class KernelHandle:
 
     @at_the_call
     def accept(self, number: int | None = None) -> KernelVersion:
-        """Put a candidate of the last search in force; every reference to this object then launches it.
+        """Puts a candidate of the last search in force; every reference to this object then launches it.
 
         Args:
             number: the candidate's number in the table, from 1; None for the best.

@@ -62,7 +62,7 @@ class Launcher(Protocol):
         ...
 
     def launch(self, shape: LaunchShape, given: Sequence[CallArgument]) -> None:
-        """Launch once; asynchronous on a GPU, synchronous in the emulator.
+        """Launches once; asynchronous on a GPU, synchronous in the emulator.
 
         Raises:
             LaunchFailed: the backend reported an error.
@@ -74,7 +74,7 @@ class Launcher(Protocol):
 def make_launcher(
     backend: BackendName, kernel: Kernel, compiled: Compiled, target: Target, contract: Contract | None = None
 ) -> Launcher:
-    """Create a launcher for the judged code, without compiling again.
+    """Creates a launcher for the judged code, without compiling again.
 
     Args:
         backend: the backend to run on.
@@ -108,7 +108,7 @@ class EmulatorLauncher:
         self._module = EmulatorBackend().load(compiled, target)
 
     def launch(self, shape: LaunchShape, given: Sequence[CallArgument]) -> None:
-        """Launch once, and wait; a failed launch leaves the arrays unchanged.
+        """Launches once, and waits; a failed launch leaves the arrays unchanged.
 
         Raises:
             LaunchFailed: the emulator reported an error.
@@ -198,7 +198,7 @@ class GpuLauncher:
         return self._loaded[cooperative]
 
     def launch(self, shape: LaunchShape, given: Sequence[CallArgument]) -> None:
-        """Launch once, asynchronously; an error in the kernel is reported at the next synchronisation.
+        """Launches once, asynchronously; an error in the kernel is reported at the next synchronisation.
 
         Raises:
             LaunchFailed: the driver refuses the launch.

@@ -20,9 +20,9 @@ from kernelmate.source import contract_for
 from kernelmate_widgets import commands
 from kernelmate_widgets.cell_search import offer_repair, repair
 from kernelmate_widgets.cell_writing import CellWriter, cell_of, cell_text, running_cell
-from kernelmate_widgets.cells import MAGIC, cell_unit, chosen_kernel, is_name, place_name, short_name
+from kernelmate_widgets.cells import MAGIC, cell_unit, chosen_kernel, is_name, notebook_name, short_name
 from kernelmate_widgets.existing import KernelOffers
-from kernelmate_widgets.failing import KernelFailed, told
+from kernelmate_widgets.failing import KernelFailed, reports_errors
 from kernelmate_widgets.handle import KernelHandle, KernelVersion, reason_not_to_take
 from kernelmate_widgets.live import LineArguments, live_contract
 from kernelmate_widgets.notebook_state import BoundKernel, MagicResult, NotebookState
@@ -68,7 +68,7 @@ class KernelmateMagics(Magics):
     @argument("-o", "--output", action="store_true", help="Return the result.")
     @argument("-v", "--variable", metavar="VAR", help="Keep the result in this variable.")
     @cell_magic("kernelmate")
-    @told
+    @reports_errors
     def judge(self, line: str, cell: str) -> MagicResult | None:
         """Judge the CUDA kernel of this cell, and bind it.
 
@@ -76,7 +76,7 @@ class KernelmateMagics(Magics):
         that is not good raises, so that "Run All" stops, and leaves what NAME was before.
         """
         options = self.judge.parser.parse_intermixed_args(arg_split(line, posix=True))
-        unit = cell_unit(cell, self._raw_cell(), place_name())
+        unit = cell_unit(cell, self._raw_cell(), notebook_name())
         kernel = chosen_kernel(unit, options.name)
         name = options.name or short_name(kernel)
         self._check_names(name, options)
@@ -143,7 +143,7 @@ class KernelmateMagics(Magics):
     @argument("-o", "--output", action="store_true", help="Return the result.")
     @argument("-v", "--variable", metavar="VAR", help="Keep the result in this variable.")
     @line_magic("kernelmate")
-    @told
+    @reports_errors
     def command(self, line: str) -> Any:
         """Run a command on kernels that %%kernelmate has bound.
 

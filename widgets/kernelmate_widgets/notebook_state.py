@@ -143,7 +143,7 @@ class NotebookState:
             session.close()
 
     def set(self, name: str, value: str) -> None:
-        """Set one setting for this notebook; all sessions are closed.
+        """Sets one setting for this notebook; all sessions are closed.
 
         Raises:
             UsageError: there is no such setting, or it does not take the value.

@@ -137,7 +137,8 @@ def last_launch(text: str, name: str) -> tuple[list[str], str, str] | None:
                 continue
             launch = call.func.slice
             if ast.unparse(call.func.value) == name and isinstance(launch, ast.Tuple) and len(launch.elts) >= 2:
-                return [ast.unparse(one) for one in call.args], *map(ast.unparse, launch.elts[:2])
+                grid, block = map(ast.unparse, launch.elts[:2])
+                return [ast.unparse(one) for one in call.args], grid, block
     return None
 
 

@@ -289,7 +289,7 @@ class Panel(anywidget.AnyWidget):
             self._draw()
 
     def ask(self, outgoing: Outgoing) -> bool:
-        """Show all the text that would be sent to another machine, and wait for the user's consent."""
+        """Shows all the text that would be sent to another machine, and waits for the user's consent."""
         self._answer = threading.Event()
         price = None if outgoing.most_usd is None else f"{outgoing.most_usd:.2f}"
         self._say(question={"text": outgoing.text, "host": outgoing.host, "model": outgoing.model, "usd": price})

@@ -29,7 +29,7 @@ _USE = "Write %kernelmate write f(x, w) with a function of this notebook and the
 
 
 def write(magics: KernelmateMagics, call: str, *, quiet: bool) -> None:
-    """Write a kernel for the function of a call, show its verdict, and offer its text as the next cell.
+    """Writes a kernel for the function of a call, show its verdict, and offer its text as the next cell.
 
     Raises:
         UsageError: the text is not a call of a Python function on arrays and numbers.

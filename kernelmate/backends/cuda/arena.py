@@ -62,7 +62,7 @@ class Arena:
 
         self.spans, size = place(arguments, seed)
         self._host = np.empty(size, np.uint8)
-        self._bands = bands_of(self.spans.values(), size)
+        self._bands = gaps_of(self.spans.values(), size)
         for start, end in self._bands:
             self._host[start:end] = random_bytes(end - start)
         for span in self.spans.values():
@@ -112,7 +112,7 @@ def _bytes_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-def bands_of(spans: Iterable[ArenaSpan], size: int) -> tuple[tuple[int, int], ...]:
+def gaps_of(spans: Iterable[ArenaSpan], size: int) -> tuple[tuple[int, int], ...]:
     """Returns start and end of every gap between arrays in an arena of `size` bytes, ascending."""
     ordered = sorted(spans, key=lambda span: span.start)
     starts = (0, *(span.end for span in ordered))
@@ -184,7 +184,7 @@ class LargeArena:
         self._take = take or self._copied
         self.spans, self._size = place(arguments, seed)
         self._memory = cupy.cuda.alloc(self._size)
-        self._bands = [(start, random_bytes(end - start)) for start, end in bands_of(self.spans.values(), self._size)]
+        self._bands = [(start, random_bytes(end - start)) for start, end in gaps_of(self.spans.values(), self._size)]
         for start, band in self._bands:
             self._copy(self._memory.ptr + start, band.ctypes.data, band.nbytes, TO_DEVICE)
         for span in self.spans.values():

@@ -111,7 +111,7 @@ class CudaBackend:
 
     Attributes:
         gpu: the GPU's properties, as the driver reports them.
-        memory: what of its memory may be taken.
+        memory: limits on the memory of the GPU that may be used.
         poisoned: an error has cost the context; every further launch fails until the process is replaced.
         turns: whose turn it is on the GPU, between all processes of KernelMate.
 
@@ -174,7 +174,7 @@ class CudaBackend:
                 timer.close()
 
     def load(self, compiled: Compiled, target: Target, *, emulated: bool = True) -> CudaModule:
-        """Load the compiled code without recompiling.
+        """Loads the compiled code without recompiling.
 
         Args:
             compiled: the code.
@@ -272,7 +272,7 @@ class CudaModule:
             self._companion.foresee(runs)
 
     def run(self, run: Run) -> RunResult:
-        """Make one launch: in the emulator first if that is cheap and checks are requested, then on the GPU unless faulty.
+        """Makes one launch: in the emulator first if that is cheap and checks are requested, then on the GPU unless faulty.
 
         Misaligned pointers, which many correct kernels do not support, reach the GPU only if the emulator accepted
         them, where a failure is harmless.
@@ -291,7 +291,7 @@ class CudaModule:
         )
 
     def launch(self, run: Run, take: Take | None = None, begun: Callable[[], None] | None = None) -> RunResult:
-        """Make the launch on the GPU, without the emulator before it.
+        """Makes the launch on the GPU, without the emulator before it.
 
         Nothing is launched if an earlier launch destroyed the context, or if a cooperative launch is too large; both are
         findings.

@@ -107,7 +107,7 @@ class Tracer:
         self._check(self._library.cuptiActivityRegisterCallbacks(self._requested, self._completed))
 
     def on(self) -> None:
-        """Start collecting; does nothing if already on.
+        """Starts collecting; does nothing if already on.
 
         Raises:
             Untraced: CUPTI refuses.
@@ -117,7 +117,7 @@ class Tracer:
             self.is_on = True
 
     def off(self) -> None:
-        """Stop collecting, so that launches have no tracing overhead.
+        """Stops collecting, so that launches have no tracing overhead.
 
         Raises:
             Untraced: CUPTI refuses.

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Module, Run, RunResult, small
-from kernelmate.backends.emulator_pool import EmulatorLost, EmulatorPool, TooLarge, within
+from kernelmate.backends.emulator_pool import EmulatorLost, EmulatorPool, TooLarge, answers_request
 from kernelmate.compiler.ptx_text import used_names_of
 from kernelmate.records import Compiled, Target
 
@@ -184,7 +184,7 @@ class EmulatedChecks:
             except (EmulatorLost, CancelledError):
                 pass  # pass: made here instead, so that no check is lost with a process
             else:
-                if within(begun[0], seen, wanted):
+                if answers_request(begun[0], seen, wanted):
                     if isinstance(seen, TooLarge):
                         return None
                     self._earlier.learn(self._compiled.lowered_name, begun[0], seen.native)

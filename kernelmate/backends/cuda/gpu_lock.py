@@ -105,7 +105,7 @@ class GpuLock:
 
 
 def _open(path: Path) -> int:
-    """Open the file for reading, created if missing, usable by every user.
+    """Opens the file for reading, created if missing, usable by every user.
 
     Another user's file in a sticky folder must not be opened with O_CREAT (`fs.protected_regular` of Linux).
     """

@@ -85,7 +85,7 @@ class _Tools:
 
 @functools.cache
 def _tools(device: int) -> _Tools:
-    """Load the helper kernels on a GPU, which must be the current one."""
+    """Loads the helper kernels on a GPU, which must be the current one."""
     import cupy
     from cupy.cuda.function import Module
 
@@ -130,14 +130,14 @@ def prepared(device: int, stream: Any, seed: int) -> Iterator[None]:
 
 
 def scrub(device: int, seed: int) -> None:
-    """Fill the shared memory of every SM, on the current stream; even and odd seeds fill it with opposite patterns."""
+    """Fills the shared memory of every SM, on the current stream; even and odd seeds fill it with opposite patterns."""
     tools = _tools(device)
     arguments = np.uint32(PATTERNS[seed % 2]), np.uint32(tools.shared_bytes // 4)
     tools.scrub((tools.multiprocessors, 1, 1), (1024, 1, 1), arguments, tools.shared_bytes)
 
 
 def release_persisting() -> None:
-    """Release all persisting L2 lines, so that no version benefits from another's.
+    """Releases all persisting L2 lines, so that no version benefits from another's.
 
     GPUs before compute capability 8.0 have none and report an error, which is ignored.
     """

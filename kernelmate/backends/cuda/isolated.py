@@ -157,11 +157,11 @@ class Runner:
         self._connection.send((device, memory_limit))
 
     def drop(self, module: int) -> None:
-        """Unload a module before the next request."""
+        """Unloads a module before the next request."""
         self._dropped.append(module)
 
     def send(self, request: object) -> None:
-        """Send a request without waiting for its answer."""
+        """Sends a request without waiting for its answer."""
         dropped, self._dropped = self._dropped, []
         try:
             self._connection.send((tuple(dropped), request))
@@ -251,7 +251,7 @@ class IsolatedCuda:
         self.meanwhile: Callable[[], None] = lambda: None
 
     def limit(self, timeout_s: float | None) -> None:
-        """Bound launches by the time limit of the task that they belong to, None for no limit."""
+        """Bounds launches by the time limit of the task that they belong to, None for no limit."""
         self.launch_limit_s = None if timeout_s is None else max(timeout_s / LAUNCH_SHARE, LAUNCH_LEAST_S)
 
     @property
@@ -346,7 +346,7 @@ class IsolatedCuda:
         return (0, baseline.run.shape), pipeline_launch(baseline.run, placed), loaded
 
     def launch(self, module: IsolatedModule, run: Run) -> RunResult:
-        """Make one launch in the runner.
+        """Makes one launch in the runner.
 
         Raises:
             DeviceFailed: the GPU failed, which says nothing about the kernel.
@@ -370,7 +370,7 @@ class IsolatedCuda:
         return replace(seen.result, arrays=arrays)
 
     def _handed_over(self, run: Run, copies: int = 1) -> LaunchLayout | None:
-        """Copy a large launch's inputs to the exchange; None for a small one."""
+        """Copies a large launch's inputs to the exchange; None for a small one."""
         if not is_large(run):
             return None
         layout, exchange = layout_of(run, copies), self.runner.exchange

@@ -168,7 +168,7 @@ def config_for(shape: LaunchShape, stream: int) -> LaunchConfig:
 
 
 def launch_in_clusters(function: Any, shape: LaunchShape, arguments: Sequence[Any], stream: int) -> None:
-    """Launch a cupy.RawKernel with the clusters of `shape`.
+    """Launches a cupy.RawKernel with the clusters of `shape`.
 
     Args:
         function: the kernel, prepared for the launch's shared memory.

@@ -164,7 +164,7 @@ class CodeCopy:
 
     @classmethod
     def loaded(cls, compiled: Compiled) -> CodeCopy:
-        """Load the code once more."""
+        """Loads the code once more."""
         from cupy.cuda.function import Module
 
         module = Module()

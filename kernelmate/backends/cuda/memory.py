@@ -76,7 +76,7 @@ def variable_bytes(ptx: str) -> int:
 
 
 def bound_memory(device: Any, limit: int | None) -> DeviceMemory:
-    """Set the current context's limits.
+    """Sets the current context's limits.
 
     Args:
         device: a cupy.cuda.Device, in use.
@@ -138,7 +138,7 @@ def variable_of(function: Any, name: str) -> DeviceVariable | None:
 
 
 def fill_variables(function: Any, arguments: Iterable[Any], places: Mapping[str, int], stream: Any) -> dict[str, int]:
-    """Copy the contents of a launch's variables to a loaded module, and return their addresses by argument.
+    """Copies the contents of a launch's variables to a loaded module, and returns their addresses by argument.
 
     Args:
         function: a compiled cupy.RawKernel of the module.

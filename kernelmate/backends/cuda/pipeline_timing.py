@@ -247,7 +247,7 @@ def _product(a: Any, b: Any, result: Any, stream: int) -> None:
 
 
 def _factor(matrix: Any, dtype: Any, leading: tuple[int, ...]) -> tuple[int, int, int, int] | None:
-    """Returns `cublasOperation_t`, address, leading dimension and elements between batches; None for what cuBLAS does not take."""
+    """Returns `cublasOperation_t`, address, leading dimension and elements between batches; None for an operand that cuBLAS does not accept."""
     if matrix.dtype != dtype or matrix.ndim < 2 or matrix.shape[:-2] != leading:
         return None
     steps = [one // matrix.itemsize for one in matrix.strides]
@@ -294,7 +294,7 @@ class ReplayedSteps:
 
 
 def _captured(stream: Any, submit: Callable[[], None]) -> Any:
-    """Returns a graph of what is submitted; None if CUDA or CuPy refuses to capture it."""
+    """Returns a CUDA graph of the submitted work; None if CUDA or CuPy refuses to capture it."""
     import cupy
 
     errors = (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError)

@@ -73,7 +73,7 @@ def source() -> str:
 
 
 def calibrate(device: int = 0, on_probe: OnProbe | None = None) -> Calibration:
-    """Measure one GPU.
+    """Measures one GPU.
 
     Args:
         device: its number, as CUDA counts them.

@@ -44,7 +44,7 @@ DOUBTED, ROUNDS = 0.6, 4
 
 
 def repeat(module: CudaModule, run: Run, restored: frozenset[str]) -> RepeatedLaunch:
-    """Repeat a launch on arrays of its own, at other addresses than when it was judged.
+    """Repeats a launch on arrays of its own, at other addresses than when it was judged.
 
     Args:
         module: the loaded version. If it has variables it is loaded again, to get their initial values.
@@ -199,7 +199,7 @@ class _LaunchRepeater:
         self.launches += times
 
     def _between(self, work: Callable[[], object]) -> _Elapsed:
-        """Measure the duration of work.
+        """Measures the duration of work.
 
         Both clocks start after the GPU has responded: other processes' work may precede that, and between two events of
         this stream it counts in both.

@@ -77,7 +77,7 @@ class Sensors:
         except self._nvml.NVMLError:
             return ()
         pids = sorted(pid for process in running if not _kept_ready(pid := int(process.pid)))
-        return named(pids)
+        return process_names(pids)
 
 
 def reasons_of(bits: int) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ def reasons_of(bits: int) -> tuple[str, ...]:
     return tuple(words for bit, words in THROTTLED.items() if bits & bit)
 
 
-def named(pids: list[int]) -> tuple[str, ...]:
+def process_names(pids: list[int]) -> tuple[str, ...]:
     """Names processes; a process of another container has only a number."""
     shown = tuple(f"{_command(pid)} (pid {pid})" for pid in pids[:MOST_NAMED])
     rest = len(pids) - len(shown)

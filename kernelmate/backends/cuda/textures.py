@@ -71,7 +71,7 @@ class TextureObjects:
             self.places[object_name(name)] = int(made.ptr)
 
     def fill(self, stream: Any) -> None:
-        """Copies the arrays into what the objects show."""
+        """Copies the arrays into the CUDA arrays that the objects refer to."""
         for one in self._storages.values():
             if one.linear:
                 _runtime().memcpyAsync(
@@ -81,7 +81,7 @@ class TextureObjects:
                 one.held.copy_from(one.source, stream)
 
     def collect(self, stream: Any) -> None:
-        """Copies what the kernel may have written through surfaces back to the arrays."""
+        """Copies CUDA arrays that the kernel may have written through surfaces back to the arrays."""
         for one in self._storages.values():
             if one.written:
                 one.held.copy_to(one.source, stream)

@@ -116,7 +116,7 @@ class TimingArena:
         return len(self._restoring)
 
     def restore(self, stream: int) -> None:
-        """Reset arrays that are read and written.
+        """Resets arrays that are read and written.
 
         A kernel does it, like the usual producer of the data: the driver's copies leave different L2 states in
         different processes.
@@ -216,7 +216,7 @@ def launcher(
 
 
 def refuse_lasting(run: Run, restored: frozenset[str]) -> None:
-    """Refuse a launch that needs first contents of a variable or a surface, which would take a copy before every timed launch.
+    """Refuses a launch that needs first contents of a variable or a surface, which would take a copy before every timed launch.
 
     Raises:
         TimedFault: with the name of the variable or the surface.

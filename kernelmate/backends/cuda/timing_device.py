@@ -153,7 +153,7 @@ class CudaTimingDevice:
             return self._stamped(order, placement, cold=False)
 
     def _in_step(self) -> None:
-        """Make the number of launches so far even in two calls of `durations` and odd in the next two.
+        """Makes the number of launches so far even in two calls of `durations` and odd in the next two.
 
         On an H100 a kernel whose arrays just fit into L2 took 9.1 us after an even number of launches and 9.6 us after
         an odd one, or vice versa. As there is one other launch between two timed ones, a whole timing would have one of
@@ -217,7 +217,7 @@ class CudaTimingDevice:
             return self._stages[0].changed(name)
 
     def launch(self, version: int, times: int, stream: int | None = None, placement: int = 0) -> None:
-        """Launch a version repeatedly without timing, for external tools.
+        """Launches a version repeatedly without timing, for external tools.
 
         Args:
             version: its number.
@@ -372,7 +372,7 @@ class CudaTimingDevice:
 
 
 def prepare_timing(device: int, uuid: str) -> None:
-    """Load what every timing needs (about 0.1 s), so that the first verdict need not wait for it.
+    """Loads what every timing needs (about 0.1 s), so that the first verdict need not wait for it.
 
     Missing parts are reported when something is timed.
     """

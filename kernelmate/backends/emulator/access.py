@@ -134,7 +134,7 @@ class GlobalPort:
         )
 
     def _scattered(self, addresses: Array, active: Group, visit: Visit, values: Array | None) -> None:
-        """Slow path: handles each buffer separately, and reports lanes with invalid addresses."""
+        """Slows path: handles each buffer separately, and reports lanes with invalid addresses."""
         machine, site = self.machine, self.site
         lanes = machine.lanes_of(active)
         full = addresses + np.uint64(self.offset % _WORD)
@@ -381,7 +381,7 @@ class ParameterPort:
         self._frame = WindowPort(machine, site, offset - CALL_PARAMETERS, dtype, machine.local)
 
     def visit(self, addresses: Array, active: Group, visit: Visit, values: Array | None = None) -> None:
-        """Visit the elements; the kernel's parameters are always in range unless it computes wildly."""
+        """Visits the elements; the kernel's parameters are always in range unless it computes wildly."""
         if int(addresses.min()) + self.offset >= CALL_PARAMETERS:
             self._frame.visit(addresses, active, visit, values)
             return
@@ -417,7 +417,7 @@ class GenericPort:
         ]
 
     def visit(self, addresses: Array, active: Group, visit: Visit, values: Array | None = None) -> None:
-        """Visit each space's lanes."""
+        """Visits each space's lanes."""
         full = addresses + np.uint64(self.offset % _WORD)
         if int(full.min()) >= GLOBAL_BASE - WINDOW_BYTES:
             self._global.visit(addresses, active, visit, values)

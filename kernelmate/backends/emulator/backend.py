@@ -53,7 +53,7 @@ def needed_bytes(run: Run) -> int:
 
 
 def check_memory(run: Run) -> None:
-    """Refuse a launch for which memory does not suffice.
+    """Refuses a launch for which memory does not suffice.
 
     Raises:
         EmulationTooLarge: it needs more memory than is available.
@@ -93,7 +93,7 @@ class EmulatorBackend:
         self._jit, self._hasty = jit, hasty
 
     def load(self, compiled: Compiled, target: Target) -> EmulatedModule:
-        """Decode a compiled kernel.
+        """Decodes a compiled kernel.
 
         Raises:
             UnsupportedInstruction: it contains an instruction that the emulator does not support; the finding names it
@@ -149,7 +149,7 @@ class EmulatedModule:
         self._chooser = Chooser(decoded, self._facts.single, self._facts.addresses, text, hasty=hasty)
 
     def run(self, run: Run) -> RunResult:
-        """Make one launch.
+        """Makes one launch.
 
         Raises:
             EmulationTooLarge: the launch takes more than `run.total_limit` instructions, or too much memory.

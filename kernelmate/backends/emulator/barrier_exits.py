@@ -1,6 +1,6 @@
-"""Exits of threads that go around a barrier which other threads of their block wait at, by post-dominance.
+"""Exits of threads that bypass a barrier at which other threads of their block wait, found by post-dominance.
 
-A barrier of all threads, of a block or of a cluster, waits for those that have not ended. A thread that returns early is one that has ended, and legal. A thread that skips the barrier and continues to code that every thread reaches after it has taken another branch than the threads
+A barrier of all threads, of a block or of a cluster, waits for those that have not ended. A thread that returns early has ended, which is legal. A thread that skips the barrier and continues to code that every thread reaches after it has taken another branch than the threads
 that wait: the result is undefined (CUDA C++ Programming Guide, Synchronization Functions), though hardware often lets it pass
 once that thread ends.
 """
@@ -156,7 +156,7 @@ def _with_exits(decoded: Decoded, graph: _Graph, behind: Mapping[int, set[int]])
 
 
 def _split(decoded: Decoded, ends: _Ends, block: BasicBlock, from_blocks: Mapping[int, frozenset[int]]) -> None:
-    """Copy a block that only ends the thread, once per set of barriers that the branches to it bypass, and send each branch to its copy."""
+    """Copies a block that only ends the thread, once per set of barriers that the branches to it bypass, and sends each branch to its copy."""
     kept = [
         barriers for number, barriers in from_blocks.items()
         if not _branches_to(decoded, number, block) or number + 1 == block.index

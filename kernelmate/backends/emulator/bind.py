@@ -144,7 +144,7 @@ def foldable_operations(decoded: Decoded, single: frozenset[str]) -> tuple[Compu
 
 
 def fold_constants(foldable: Sequence[Compute | Load], decoded: Decoded, machine: Machine) -> None:
-    """Compute once what is uniform over all threads of the launch.
+    """Computes values that are uniform over all threads of the launch, once.
 
     For a launch in a chosen environment, watched conditions are left out, since their outcomes are recorded when they
     run, and so are registers that are read before they are written.

@@ -2,7 +2,7 @@
 
 For each lane two stamps of `order` are kept, of the last phase of the cluster's barrier and of the one before: accesses
 before the stamp were published by the lane's arrival. A thread that has waited for the last phase knows the former,
-another one the latter. An arrival with release publishes what the thread and its block know; a relaxed one what
+another one the latter. An arrival with release publishes the knowledge of the thread and its block; a relaxed one what
 the thread has fenced before (PTX ISA, barrier.cluster).
 
 CUDA C++ Programming Guide, Distributed Shared Memory: all blocks of the cluster must have started executing before an
@@ -104,7 +104,7 @@ class ClusterOrder:
         np.maximum.at(known, groups, self._passed[lanes])
         self._passed[lanes] = known[groups]
 
-    # ------------------------------------------------------------------------------------------- asking
+    # ------------------------------------------------------------------------------------------ queries
 
     def lanes_of(self, numbers: Array) -> Array:
         """Returns the lanes of threads, by their numbers in the grid; -1 for threads of another batch."""

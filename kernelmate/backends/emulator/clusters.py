@@ -24,7 +24,7 @@ class BoundClusterBarrier:
 
     Attributes:
         step: its number.
-        detours: the ends of threads that have gone around an arrival, by step (`barrier_exits`).
+        detours: the ends of threads that have bypassed an arrival, by step (`barrier_exits`).
     """
 
     operation: ClusterBarrier
@@ -162,7 +162,7 @@ class ClusterBarriers:
             )
 
     def _report_detours(self, members: Array) -> None:
-        """Reports threads of clusters that others have gone around an arrival of, and ended."""
+        """Reports threads of clusters that wait for threads which have ended without arriving."""
         for step, barrier in self._barriers.items():
             if not barrier.detours:
                 continue

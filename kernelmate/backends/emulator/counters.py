@@ -144,7 +144,7 @@ class GlobalCounter(_Sites):
         return sum(site.size * site.lanes for site in self.sites.values())
 
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
-        """Count one instruction of some lanes; `offsets` are addresses."""
+        """Counts one instruction of some lanes; `offsets` are addresses."""
         del values
         count = self.at(site.number, site.action, site.size)
         if site.action == "atomic" and len(self.atomic_sectors) < _MOST_ATOMIC_SECTORS:
@@ -176,7 +176,7 @@ class LocalCounter(_Sites):
         self._passed = passed
 
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
-        """Count one instruction of some lanes; `offsets` are in each thread's frame."""
+        """Counts one instruction of some lanes; `offsets` are in each thread's frame."""
         del values
         if site.number in self._passed:
             return
@@ -209,7 +209,7 @@ class SharedCounter(_Sites):
         self._patterns: dict[tuple[int, bytes, bytes], tuple[int, int]] = {}
 
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
-        """Count one instruction of some lanes; `offsets` are in the block's window."""
+        """Counts one instruction of some lanes; `offsets` are in the block's window."""
         del values
         size = site.size if site.served is None else site.served
         if not size:
@@ -239,7 +239,7 @@ class SharedCounter(_Sites):
 def _accessed(size: int, lanes: Array, offsets: Array) -> tuple[int, int]:
     """Returns the wavefronts of an access, and the number without conflicts."""
     wide = max(1, size // 4)
-    # Half warps for 8 bytes, quarter warps for 16: the lanes whose words pass the banks together.
+    # Half warps for 8 bytes, quarter warps for 16: the lanes that are served in one pass over the banks.
     parts = (lanes >> 5) * wide + (((lanes & 31) * wide) >> 5)
     words = offsets >> 2
     if wide > 1:

@@ -107,7 +107,7 @@ class Decoded:
 
 
 def decode(linked: Linked) -> Decoded:
-    """Decode every instruction.
+    """Decodes every instruction.
 
     Raises:
         Refused: an instruction, or a form of one, is not supported; the message names it.

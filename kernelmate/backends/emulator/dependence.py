@@ -73,7 +73,7 @@ class Dependence:
         undefined: registers that may be read unwritten.
         stale: it loads through the read-only cache from an array or a variable that it writes to.
         aligned: it depends on low bits of addresses, as tests of alignment do; no surrounding launch varies those.
-        masks: lines of the kernel that ask which lanes run together (`activemask`), which no program determines.
+        masks: lines of the kernel that read the mask of converged lanes (`activemask`), which no program determines.
         retries: comparisons by which loops around a compare-and-swap give up, and the lines of the swaps.
     """
 

@@ -77,7 +77,7 @@ class Execution:
             self._begin_native(*watched)
 
     def run(self, lanes: Array, batches: int) -> None:
-        """Run one batch; `batches` is the number of remaining ones.
+        """Runs one batch; `batches` is the number of remaining ones.
 
         Raises:
             Stop, Overrun, WorthCompiling, Suspicion: see `Scheduler.run`.

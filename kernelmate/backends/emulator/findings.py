@@ -134,7 +134,7 @@ class Findings:
         offset: int | None = None,
         severity: Severity = "error",
     ) -> None:
-        """Reports that `lanes` did what `describe` returns.
+        """Reports an action of `lanes`, which `describe` returns as text.
 
         It is called only for the first of a kind, or the first error.
         """

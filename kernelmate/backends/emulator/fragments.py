@@ -125,7 +125,7 @@ def _row_accesses(layout: Layout, packs: list[slice], size: int, *, by_columns: 
 
 
 class FragmentAccess:
-    """The accesses of one load or store of a fragment; checks what PTX asks of its address and stride."""
+    """The accesses of one load or store of a fragment; checks the requirements of PTX on its address and stride."""
 
     def __init__(
         self, operation: FragmentLoad | FragmentStore, registers: int, machine: Machine, linked: Linked, site: Site

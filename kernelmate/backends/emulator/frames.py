@@ -223,10 +223,10 @@ class Assembler(Protocol):
     call_parameters: set[str]
 
     def append(self, instruction: Instruction) -> None:
-        """Append an instruction."""
+        """Appends an instruction."""
 
     def jump(self, label: str, position: Position | None, guard: Register | None = None) -> None:
-        """Append a branch."""
+        """Appends a branch."""
 
     def add(self, function: Function, suffix: str, aliases: dict[str, str], end: str | None) -> None:
         """Appends a copy of a function's body."""
@@ -266,7 +266,7 @@ class Stack:
         self._output.append(instruction_of("mov.u32", (_USED, Immediate(0)), None))
 
     def call(self, function: Function, aliases: Mapping[str, str], position: Position | None) -> None:
-        """Append a call; `aliases` maps parameters and results to the caller's variables."""
+        """Appends a call; `aliases` maps parameters and results to the caller's variables."""
         output, frame = self._output, self._frame(function)
         own = self._frames[self._owner] if self._owner else None
         kept = own.kept.get(self.at, ()) if own and self._owner in self.cycles[function.name] else ()

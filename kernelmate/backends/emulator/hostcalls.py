@@ -105,7 +105,7 @@ def _string(machine: Machine, lane: int, address: int) -> bytes:
 
 
 def format_line(form: bytes, value_at: Callable[[int, int], bytes], string_at: Callable[[int], bytes]) -> str:
-    """Format one output, with C's meaning of the specifiers.
+    """Formats one output, with C's meaning of the specifiers.
 
     Args:
         form: the format string.

@@ -238,7 +238,7 @@ class Launch:
         return raw
 
     def go(self, choice: NativeCodeChoice) -> RunResult:
-        """Run the launch, once.
+        """Runs the launch, once.
 
         Raises:
             EmulationTooLarge: it takes more than its total limit.
@@ -311,7 +311,7 @@ class Launch:
         return None if program is None or watch is None else (program, watch)
 
     def _watch(self) -> None:
-        """Set the monitors of races and of reads before writes."""
+        """Sets the monitors of races and of reads before writes."""
         machine = self.machine
         machine.order = order = Order(self.lanes, machine.live, patterns=self.facts.patterns)
         machine.barrier_watchers.append(order.barrier)
@@ -354,7 +354,7 @@ class Launch:
         return lanes
 
     def _check_size(self, number: int, tally: Tally) -> None:
-        """Refuses early what would clearly exceed the limit, judging by the pace of the first batches."""
+        """Refuses a launch early if it would clearly exceed the limit, estimated from the first batches."""
         done = number + 1
         if done in {4, 16, 64, 256} and tally.instructions / done * self.lanes.batches() > 4 * self.run.total_limit:
             raise self._too_large()

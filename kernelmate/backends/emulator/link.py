@@ -82,7 +82,7 @@ class Linked:
 
 
 def link(program: Program, entry: str) -> Linked:
-    """Link the entry.
+    """Links the entry.
 
     Raises:
         Refused: it calls an unsupported function, or grows too large.
@@ -127,7 +127,7 @@ class _Linker:
         self.stack = Stack(self, cycles(program, entry, self.taken))
 
     def add(self, function: Function, suffix: str, aliases: dict[str, str], end: str | None) -> None:
-        """Append a copy of `function`; `aliases` maps its parameters to variables of the caller."""
+        """Appends a copy of `function`; `aliases` maps its parameters to variables of the caller."""
         before = self.stack.at
         names = dict(aliases)
         for name, kind in function.registers.items():
@@ -255,7 +255,7 @@ class _Linker:
         self.append(instruction_of("trap.pointer", (), call.position))
 
     def jump(self, label: str, position: Position | None, guard: Register | None = None) -> None:
-        """Append a branch."""
+        """Appends a branch."""
         self.append(Instruction("bra", ("bra",), (Symbol(label),), guard, position))
 
     def finish(self, entry: Function) -> Linked:

@@ -68,7 +68,7 @@ def describe() -> str:
 
 
 def compile_text(text: str, *, quick: bool = False) -> bytes:
-    """Compile LLVM IR to an object file for this machine.
+    """Compiles LLVM IR to an object file for this machine.
 
     Args:
         text: the module's IR.
@@ -103,7 +103,7 @@ class LoadedObject:
     def function(self, *parameters: Any) -> Callable[..., None]:
         """Returns the object's function as one of parameters of these ctypes; a call through ctypes releases the GIL."""
         found: Any = ctypes.CFUNCTYPE(None, *parameters)(self._address)
-        found.code = self._engine  # which frees the code when nothing refers to it
+        found.code = self._engine  # it frees the code once nothing refers to it
         called: Callable[..., None] = found
         return called
 

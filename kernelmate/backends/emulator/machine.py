@@ -173,7 +173,7 @@ class Machine:
         contention: order of atomics; None for the natural one.
         outcomes: outcomes of watched conditions.
         replicated: as `Run.replicated`.
-        phases: what messages say about mbarriers.
+        phases: descriptions of mbarriers for messages.
         textures: texture and surface objects by handle, each with the address of its array.
         unusual: divisions and square roots with an operand outside its `ranges`; None if not needed.
     """

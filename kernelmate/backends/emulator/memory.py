@@ -252,7 +252,7 @@ class GlobalMemory:
         return buffer
 
     def close(self) -> None:
-        """Release all buffers; other references to them stay valid.
+        """Releases all buffers; other references to them stay valid.
 
         The launch's objects form reference cycles, which would keep the buffers until the next garbage collection.
         """

@@ -38,7 +38,7 @@ class ForwardProgress:
         self._written: dict[tuple[int, int], tuple[str, ...] | None] = {}
 
     def reset(self) -> None:
-        """Start a batch."""
+        """Starts a batch."""
         self._turns = 0
         self._seen.clear()
         self._stuck.clear()
@@ -126,7 +126,7 @@ class Meter:
         self._patient_until = time.thread_time() + seconds
 
     def begin(self) -> None:
-        """Start a batch."""
+        """Starts a batch."""
         self.steps.fill(0)
         self.issued = 0
         self._lanes, self._since = self.steps[:0], 0
@@ -171,7 +171,7 @@ class Meter:
             self.look(block, lanes)
 
     def add_native(self, instructions: int, issued: int) -> None:
-        """Add the counts of native code, which updates `steps` itself.
+        """Adds the counts of native code, which updates `steps` itself.
 
         Raises:
             Overrun: together the threads have reached their limit.
@@ -183,7 +183,7 @@ class Meter:
             raise Overrun
 
     def look(self, block: BoundBlock, lanes: Array) -> None:
-        """Reports lanes, at a block, that have reached the limit of instructions.
+        """Reports lanes that have reached the instruction limit, at a basic block.
 
         Raises:
             Stop: a lane has reached it; it has been reported.
@@ -197,7 +197,7 @@ class Meter:
             self.report_hang(block, over, f"took over {limit}, the limit for one thread ({self._limits.steps_by})")
 
     def report_hang(self, block: BoundBlock, lanes: Array, text: str) -> None:
-        """Report that these lanes, at a block, will not end.
+        """Reports that these lanes, at a block, will not end.
 
         Raises:
             Stop: always.

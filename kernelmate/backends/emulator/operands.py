@@ -64,7 +64,7 @@ def parse_operands(text: str, rename: Rename, registers: Mapping[str, str]) -> t
 
 
 def parse_operand(text: str, rename: Rename, registers: Mapping[str, str]) -> Operand:
-    """Parse one operand.
+    """Parses one operand.
 
     Raises:
         PtxError: it is not an operand.

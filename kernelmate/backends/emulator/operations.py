@@ -177,8 +177,8 @@ class SurfaceAccess:
         loads: True for `suld`.
         dimensions, layered, handle, sources: as for `TextureFetch`.
         coordinates: x first, which counts bytes.
-        results, values, kind: what is loaded or stored, and the type of each part.
-        beyond: `trap`, `clamp` or `zero`, what an access outside of the surface does.
+        results, values, kind: the loaded registers or stored values, and the type of each part.
+        beyond: `trap`, `clamp` or `zero`: the effect of an access outside the surface.
     """
 
     loads: bool

@@ -44,7 +44,7 @@ class Copies:
         self._done_at: list[Array] = []
 
     def begin(self) -> None:
-        """Start a batch."""
+        """Starts a batch."""
         self.open_group.fill(0)
         self.finished.fill(0)
         self._done_at.clear()
@@ -270,7 +270,7 @@ class Order:
         if self.visibility is not None:
             self.visibility.fence(lanes, scope, self._block)
 
-    # ------------------------------------------------------------------------------------------- asking
+    # ------------------------------------------------------------------------------------------ queries
 
     def happened_before(self, lanes: Array, others: Array) -> Array:
         """Returns for each packed access whether it happens before the current access of its lane."""
@@ -309,7 +309,7 @@ class Order:
             found[rest] = self.visibility.knows(lanes[rest], numbers[rest], stamps[rest])
         return np.asarray(found)
 
-    # ------------------------------------------------ what visibility and clusters read of the clocks
+    # ------------------------------------------------------------- clocks for visibility and clusters
 
     def block_known(self, slot: int) -> int:
         """Returns the stamp up to which a block's threads know each other's accesses."""

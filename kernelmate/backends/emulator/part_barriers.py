@@ -90,9 +90,9 @@ class PartBarriers:
         """Returns for each access by a thread of a lane's own block whether the lane knows it.
 
         Args:
-            lanes: the lanes that ask.
+            lanes: the lanes whose knowledge is queried.
             threads: the indices of the accessing threads in the block; a schedule seed permutes the warps' places.
-            stamps: of the accesses.
+            stamps: the stamps of the accesses.
         """
         if self._known is None:
             return np.zeros(len(lanes), bool)

@@ -133,7 +133,7 @@ _TABLE = re.compile(r"\.(?:branchtargets|calltargets)\s+(.*);$", re.S)
 
 
 def parse_program(text: str, entry: str) -> Program:
-    """Parse a module; positions are resolved to the file of the lines of `entry`.
+    """Parses a module; positions are resolved to the file of the lines of `entry`.
 
     Raises:
         PtxError: the text is not PTX that this reader knows.
@@ -349,7 +349,7 @@ class _Body:
 
 
 def parse_variable(text: str, declare: object = None) -> Variable:
-    """Parse one variable or parameter declaration, with its initialiser.
+    """Parses one variable or parameter declaration, with its initialiser.
 
     Raises:
         PtxError: it is not a declaration.

@@ -3,7 +3,7 @@
 Two accesses to the same byte by different threads, at least one of them a write, are a race unless one happens before
 the other (`order`), or both are strong (atomic, relaxed, volatile) with scopes that include each other's thread: PTX
 ISA, memory consistency model. Two cases deviate from the model. A store of the present value changes nothing in any
-order: it is a note, not an error. And `volatile` in shared memory is how code from before Volta asked the lanes of a
+order: it is a note, not an error. And `volatile` in shared memory is how code from before Volta made the lanes of a
 warp to wait for each other, which they do not: it counts as strong only in kernels that wait for memory in a loop.
 """
 

@@ -183,7 +183,7 @@ def sample_l1(
     variables: dict[str, Array],
     taken: int,
 ) -> CacheSample | None:
-    """Sample one SM's L1; returns None if blocks wait for each other, as those of a cluster do, or nothing was accessed.
+    """Samples one SM's L1; returns None if blocks wait for each other, as those of a cluster do, or nothing was accessed.
 
     Args:
         compiled: the kernel.

@@ -68,7 +68,7 @@ class Scheduler:
         self._rendezvous = Rendezvous(machine, self._gathering_at, self._put)
 
     def run(self, lanes: Array) -> None:
-        """Run these lanes from the entry to their ends.
+        """Runs these lanes from the entry to their ends.
 
         Raises:
             Stop: the launch was stopped; the reason has been reported.
@@ -237,13 +237,13 @@ class Scheduler:
                 group, active = self._masks(lanes)
 
     def _entering(self, block: BoundBlock, key: int, lanes: Array) -> Array:
-        """Returns the lanes that execute a block now: waiting lanes may have replaced some of those asked for."""
+        """Returns the lanes that execute a block now: waiting lanes may have replaced some of the requested ones."""
         if block.gathering is not None:
             return self._gather(block.gathering, key, lanes)
         return self._without_delayed(block, key, lanes) if block.block.contended else lanes
 
     def _without_delayed(self, block: BoundBlock, key: int, lanes: Array) -> Array:
-        """Returns the lanes that execute a contended atomic now; the others do once these have gone as far as they can."""
+        """Returns the lanes that execute a contended atomic now; the others execute it once these cannot continue."""
         contention, last = self.machine.contention, _DELAYED * len(self.blocks)
         if contention is None or not contention.delays or key >= last:
             return lanes

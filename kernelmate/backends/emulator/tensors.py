@@ -154,7 +154,7 @@ def _pieces(box: _Box, lanes: Array, corners: Array, starts: Array, width: int) 
     row, column = np.divmod(number, counts[0])
     shared = starts[:, None] + row * box.shared_pitch + column * width
     if box.swizzle:
-        # Of each span of the swizzle, the chunks of 16 bytes change places by the number of the row of 128 bytes.
+        # Within each span of the swizzle, the chunks of 16 bytes are permuted by the index of the row of 128 bytes.
         shared ^= (shared >> 3) & (box.swizzle - CHUNK)
     return _BoxPieces(np.repeat(lanes, len(number)), places.reshape(-1), shared.reshape(-1), inside.reshape(-1))
 

@@ -95,7 +95,7 @@ def _texels(machine: Machine, site: Site, texture: Texture, address: int, lanes:
 
 
 def _read_values(raw: Array, texture: Texture) -> Array:
-    """Returns elements as numbers: fractions of the largest value if the texture says so (`cudaReadModeNormalizedFloat`)."""
+    """Returns elements as numbers: fractions of the largest value for textures with `cudaReadModeNormalizedFloat`."""
     if not texture.view.fraction:
         return raw.astype(np.float64 if raw.dtype.kind == "f" else np.int64)
     return np.maximum(raw / np.float64(np.iinfo(raw.dtype).max), -1.0)

@@ -175,7 +175,7 @@ class Transfers:
                 del groups[:upto]
             self._read[lane] = max(done, upto) if reads else max(done - upto, 0)
 
-    # ------------------------------------------------------------------------------------------- asking
+    # ------------------------------------------------------------------------------------------ queries
 
     def ended(self, lanes: Array, others: Array, *, reads: bool) -> Array:
         """Returns for each lane whether it knows a copy's reads, or else its writes, complete.

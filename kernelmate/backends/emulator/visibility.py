@@ -66,7 +66,7 @@ class _Log:
         return None
 
     def add(self, releases: Iterable[tuple[int, dict[int, Array]]], known: Known) -> None:
-        """Adds a release by a thread with the knowledge `known`: what it publishes of each block, by scope."""
+        """Adds a release by a thread with the knowledge `known`: the stamps that it publishes for each block, by scope."""
         for block, published in releases:
             mine = self.entries.setdefault(block, [])
             if mine:
@@ -206,7 +206,7 @@ class Visibility:
                 self._by_lane.update({int(lane): dict(together) for lane in members})
 
     def _learn(self, lanes: Array, scope: int) -> None:
-        """Makes known what lanes obtained by earlier strong reads."""
+        """Adds the knowledge that lanes obtained by earlier strong reads."""
         waiting = set(self._pending)
         for lane in waiting.intersection(lanes.tolist()) if len(lanes) > 1 else waiting & {int(lanes[0])}:
             read = self._pending.pop(lane)
@@ -336,7 +336,7 @@ class Visibility:
         by_thread[lanes.thread[mine]] = stamps
         return by_thread
 
-    # ------------------------------------------------------------------------------------------- asking
+    # ------------------------------------------------------------------------------------------ queries
 
     def knows(self, lanes: Array, numbers: Array, stamps: Array) -> Array:
         """Returns the mask of lanes that have observed an access, given by its thread's number in the grid and its stamp."""

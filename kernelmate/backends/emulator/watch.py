@@ -87,7 +87,7 @@ class ProductReads:
         return np.asarray(known[which.reshape(-1)])
 
     def _knows_any(self, lanes: Array, warpgroups: Array, threads: Array, stamps: Array) -> Array:
-        """Returns whether each lane knows what one of some threads of a warpgroup did at a stamp."""
+        """Returns, for each lane, True if it is ordered after the action of one of some threads of a warpgroup at a stamp."""
         waiting = self._machine.lanes.warpgroups[warpgroups][:, threads]
         there = waiting >= 0
         times = there.sum(axis=1)
@@ -249,7 +249,7 @@ class SharedWatch:
         self._products = ProductReads(machine, order, self._region) if machine.register_order is not None else None
 
     def begin(self) -> None:
-        """Start a batch: fresh blocks."""
+        """Starts a batch: fresh blocks."""
         self._complete = False
         if self._products is not None:
             self._products.begin()
@@ -352,7 +352,7 @@ class LocalWatch:
         self._bases = machine.local.bases(1)
 
     def begin(self) -> None:
-        """Start a batch: fresh threads."""
+        """Starts a batch: fresh threads."""
         self._written.fill(False)
         for offset, size in self._passed:
             rows = self._written[: len(self._written) - 16].reshape(-1, self._window.stride)

@@ -42,7 +42,7 @@ class TimeBound:
 
 
 def need_of(contract: Contract, result: RunResult, flops: Mapping[str, float]) -> LeastWork:
-    """Compute the minimum work of a launch.
+    """Computes the minimum work of a launch.
 
     A correct launch writes its outputs completely. If the launch was counted, the loaded bytes are the smaller of its
     load sectors and its footprint without arrays that are only written; otherwise they are 0.

@@ -180,7 +180,7 @@ def find_in_twin(
     try:
         decoded_of(twin.compiled.ptx, twin.compiled.lowered_name)
     except (LinkRefused, PtxError):
-        return None  # what the emulator lacks says nothing about the version
+        return None  # an unsupported feature of the emulator is no evidence against the version
     other = replace(version, compiled=twin.compiled)
     limit = None if twin.arch is not None else MOST_TWIN_STEPS
     first = _launched(other, run, target, _ProbeLaunch(Surroundings(), frozenset()), limit)

@@ -266,7 +266,7 @@ _AUTHOR = re.compile(r"\brecipe:([a-z0-9+#-]+)")
 
 
 def taken(request: SuggestRequest, steps: Sequence[Step]) -> tuple[SuggestRequest, list[str]]:
-    """Apply steps to a request, and return it with the reason of each.
+    """Applies steps to a request, and returns it with the reason of each.
 
     Raises:
         UndecodableAnswer: a rewrite does not exist or has no such variant there, or there are too many steps.

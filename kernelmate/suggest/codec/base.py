@@ -140,7 +140,7 @@ class EncodedQuestion(Protocol):
         ...
 
     def read(self, answer: str) -> DecodedAnswer:
-        """Decode an answer, which may end with the codec's `end`.
+        """Decodes an answer, which may end with the codec's `end`.
 
         Raises:
             UndecodableAnswer: the answer contains no version. No other exception is raised for any text.

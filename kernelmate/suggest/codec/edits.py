@@ -72,7 +72,7 @@ def written(edits: Sequence[Edit]) -> str:
 
 
 def read(text: str, count: int) -> list[Edit]:
-    """Parse the edits of an answer, in the order of the changed lines.
+    """Parses the edits of an answer, in the order of the changed lines.
 
     Args:
         text: as `written` makes it.

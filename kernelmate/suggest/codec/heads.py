@@ -89,7 +89,7 @@ def _words(before: Sequence[str], after: Sequence[str], names: Placeholders) -> 
 
 
 def head_changed(before: Sequence[str], words: Iterable[tuple[str, str]], names: Placeholders) -> list[str]:
-    """Apply head changes to the tokens of a head.
+    """Applies head changes to the tokens of a head.
 
     A change that needs a pointer has no effect on another parameter.
 

@@ -122,7 +122,7 @@ class Placeholders:
 
     @classmethod
     def of(cls, lines: Iterable[Sequence[str]], seed: int | None, *, replace: bool = True) -> Placeholders:
-        """Assign placeholders to names and literals, in the order of first appearance, or by a seed.
+        """Assigns placeholders to names and literals, in the order of first appearance, or by a seed.
 
         Args:
             lines: the tokens of each line.
@@ -163,7 +163,7 @@ class Placeholders:
         return hidden
 
     def show(self, line: Sequence[str]) -> list[str]:
-        """Replace placeholders in a model's line by their values.
+        """Replaces placeholders in a model's line by their values.
 
         A name that the model wrote and that the unit uses with another meaning gets an underscore.
 
@@ -194,7 +194,7 @@ class Placeholders:
         return _WORD.sub(lambda word: self.names.get(word[0], word[0]), text)
 
     def show_expression(self, text: str) -> str:
-        """Replace placeholders in an answer's expression by names.
+        """Replaces placeholders in an answer's expression by names.
 
         Raises:
             KeyError: a placeholder is undefined.
@@ -271,7 +271,7 @@ def values_of(lines: Iterable[Sequence[str]]) -> dict[str, list[str]]:
 
 
 def in_parameters(expression: str, values: dict[str, list[str]], known: Collection[str], depth: int = MOST_DEPTH) -> str:  # fmt: skip
-    """Replace a kernel's own names in a launch expression; names without a simple value stay.
+    """Replaces a kernel's own names in a launch expression; names without a simple value stay.
 
     Args:
         expression: the expression, as in a contract.

@@ -19,7 +19,7 @@ from kernelmate.suggest.codec.base import (
     TriedVersion,
     UndecodableAnswer,
 )
-from kernelmate.suggest.repairs.base import unit_place
+from kernelmate.suggest.repairs.base import unit_position
 
 Said = TypeVar("Said", Diagnostic, Finding)
 
@@ -73,7 +73,7 @@ def _placed(verdict: Verdict, unit: Unit) -> Verdict:
     def placed(said: Said) -> Said:
         if said.file not in (None, unit.path) or said.line is None:
             return said
-        place = unit_place(unit, said.line, said.column)
+        place = unit_position(unit, said.line, said.column)
         if place is None:
             return said
         offset, line = place

@@ -90,7 +90,7 @@ class ShownLines:
         return "".join(parts)
 
     def launch_read(self, text: str, position: int, launch: CodecLaunch) -> tuple[CodecLaunch, int]:
-        """Parse changes of a launch in a text from `position` on; returns the launch and the end position.
+        """Parses changes of a launch in a text from `position` on; returns the launch and the end position.
 
         Raises:
             UndecodableAnswer: a dimension is empty.

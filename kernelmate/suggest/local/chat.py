@@ -79,7 +79,7 @@ def ask(
     timeout_s: float = 300.0,
     answer_s: float = ANSWER_S,
 ) -> ChatAnswer:
-    """Send one request and return the answer.
+    """Sends one request and returns the answer.
 
     Args:
         endpoint: the server and the model.
@@ -219,7 +219,7 @@ class _Watch:
         self._thread.join()
 
     def asked(self) -> None:
-        """Start the answer's time limit, once the request is sent.
+        """Starts the answer's time limit, once the request is sent.
 
         Raises:
             AuthorFailed: the user cancelled.
@@ -257,7 +257,7 @@ class _Watch:
         """Handles a timeout. A local server is stopped, because a file's chat template can make it hang."""
         ended = ""
         if self._endpoint.state is not None:
-            # The server ends once its file is gone, and the next question starts another one.
+            # The server ends once its state file is removed, and the next question starts another server.
             with contextlib.suppress(OSError):
                 self._endpoint.state.unlink()
             ended = " Its server was ended."

@@ -148,7 +148,7 @@ def _plain(name: str) -> str:
 
 
 def _check_room(part: Path, size: int | None) -> None:
-    """Refuse a download for which disk space does not suffice.
+    """Refuses a download for which disk space does not suffice.
 
     Raises:
         EnvironmentFailed: the disk has less room than is needed.

@@ -75,7 +75,7 @@ def choose(
     free: int | None = None,
     gpu_free: int | None = None,
 ) -> Preset:
-    """Choose the largest context that fits, with the desired number of conversations, else with one.
+    """Chooses the largest context that fits, with the desired number of conversations, else with one.
 
     Args:
         model: the model to serve.

@@ -16,7 +16,7 @@ def engine_name() -> str | None:
 
 
 def start_engine(settings: EngineSettings, name: str | None = None) -> str:
-    """Load the model and serve it on the loopback interface; returns the address once requests are accepted.
+    """Loads the model and serves it on the loopback interface; returns the address once requests are accepted.
 
     Args:
         settings: the settings of the model.
@@ -41,7 +41,7 @@ def _xllamacpp(settings: EngineSettings) -> str:
     wanted.n_parallel = settings.parallel
     wanted.n_ctx = settings.context * settings.parallel
     wanted.n_gpu_layers = settings.gpu_layers
-    # A request whose client is gone is dropped between two batches.
+    # A request whose client has disconnected is dropped between two batches.
     wanted.n_batch = BATCH
     wanted.ui = False
     if settings.threads is not None:

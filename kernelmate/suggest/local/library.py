@@ -117,7 +117,7 @@ class ModelLibrary:
         )
 
     def add(self, path: Path, name: str | None = None, *, source: str | None = None, licence: str | None = None, sha256: str | None = None, on_bytes: OnBytes | None = None) -> LocalModelFile:  # fmt: skip
-        """Add a file at its present path, and select it if no model is selected; `sha256` is its hash if known.
+        """Adds a file at its present path, and select it if no model is selected; `sha256` is its hash if known.
 
         Raises:
             UsageError: the file is not a GGUF file.
@@ -131,7 +131,7 @@ class ModelLibrary:
         return model
 
     def use(self, name: str) -> LocalModelFile:
-        """Select a model.
+        """Selects a model.
 
         Raises:
             UsageError: there is no model of this name.
@@ -142,7 +142,7 @@ class ModelLibrary:
         return model
 
     def remove(self, name: str) -> bool:
-        """Remove a model from the list; a file downloaded into the library's folder is deleted.
+        """Removes a model from the list; a file downloaded into the library's folder is deleted.
 
         Returns:
             True if the file was deleted.
@@ -168,7 +168,7 @@ class ModelLibrary:
         return ours
 
     def check(self, model: LocalModelFile) -> None:
-        """Check that the file has not changed since it was added; it is hashed only if its size or time differs.
+        """Checks that the file has not changed since it was added; it is hashed only if its size or time differs.
 
         Raises:
             UsageError: the file is missing or has changed.
@@ -210,7 +210,7 @@ class ModelLibrary:
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """Read a GGUF file's metadata: architecture, context, parameters, quantization, licence, codec.
+    """Reads a GGUF file's metadata: architecture, context, parameters, quantization, licence, codec.
 
     Raises:
         UsageError: the file cannot be read, or is not a GGUF file.

@@ -18,7 +18,7 @@ from kernelmate.caching import text_cache
 from kernelmate.records import Kernel
 from kernelmate.source import apply_edits
 from kernelmate.source.folding import width_of
-from kernelmate.suggest.recipes.sentences import EndedTechnique, corrected, tells_apart
+from kernelmate.suggest.recipes.sentences import EndedTechnique, corrected, names_other_kernel
 from kernelmate.suggest.syntax import Edit, Node, Tree, language, read_tree
 
 KEPT = re.compile(
@@ -232,7 +232,9 @@ def _rewritten(
     kept: list[str] = []
     changed = False
     others = _other_kernels(kernel)
-    own = inside or (_stands_above(kernel, comment) and not tells_apart(comment.text, _leaf(kernel.name), others))
+    own = inside or (
+        _stands_above(kernel, comment) and not names_other_kernel(comment.text, _leaf(kernel.name), others)
+    )
     for paragraph in _paragraphs(parts):
         texts = [parts[number][1].strip() for number in paragraph]
         text = " ".join(texts)

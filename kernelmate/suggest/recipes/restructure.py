@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from kernelmate.records import Kernel
-from kernelmate.source import apply_edits, place_of_helpers
+from kernelmate.source import apply_edits, helpers_offset
 from kernelmate.suggest.pieces import INCLUDED
 from kernelmate.suggest.syntax import Edit, Node, Tree, integer_constants, read_tree
 from kernelmate.suggest.syntax_effects import fresh, indent_of, indent_step, statements
@@ -89,7 +89,7 @@ def further_in(tree: Tree, start: int, end: int) -> list[Edit]:
 def above(kernel: Kernel) -> int:
     """Returns the offset for a helper function: above the kernel and its adjacent contract and comments."""
     text = kernel.unit.text
-    place = place_of_helpers(kernel)
+    place = helpers_offset(kernel)
     line = text.rfind("\n", 0, place) + 1
     if text[line:place].strip():
         return place

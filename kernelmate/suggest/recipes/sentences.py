@@ -105,7 +105,7 @@ def corrected(
     return " ".join(kept)
 
 
-def tells_apart(text: str, kernel: str, others: Sequence[str]) -> bool:
+def names_other_kernel(text: str, kernel: str, others: Sequence[str]) -> bool:
     """Returns True if a text contains a word of another kernel's name that this kernel's name lacks.
 
     Such a text compares the kernels.
@@ -131,7 +131,7 @@ def _without(
         if others and not _means(clauses, place, kernel, others):
             continue
         if others and one.phrase and _parts(match["what"]) & set().union(*map(_parts, (kernel, *others))):
-            continue  # the word tells the file's kernels apart
+            continue  # the word distinguishes the file's kernels
         instead = match.expand(one.instead) if one.instead else ""
         instead = f"in {kernel}, {instead}" if instead and others and one.whole else instead
         if instead and instead.lower() in said:

@@ -222,7 +222,8 @@ _WAYS = (
 _TWO_PASSES = r"(?:mean|variance).*two[-\s]+pass(?:es)?\b.*|two[-\s]+pass(?:es)?\b.*(?:E\[|digits|cancel|variance).*"
 
 REWRITTEN = (
-    # The variance in two passes is a choice of arithmetic, which written kernels share but for those that join moments.
+    # A two-pass variance is a choice of arithmetic that generated kernels share, except those that combine partial
+    # moments.
     EndedTechnique(_TWO_PASSES, whole=True, explains=True, still=r"\A(?![\s\S]*\bMoments)"),
     EndedTechnique(
         r"\s+(?:through|by|via|using|with|in)\s+(?:[\w-]+\s+){0,5}?(?:tiles?|shared\s+memory|trees?|shuffles?|atomics?)(?:\s+in\s+shared\s+memory)?",
@@ -234,7 +235,7 @@ REWRITTEN = (
         whole=True,
         explains=True,
     ),
-    # Of arithmetic in double, as by literals without a suffix, of a kernel that has none any more.
+    # Applies to arithmetic in double, for example by literals without a suffix, that the new kernel no longer has.
     EndedTechnique(
         r".*\b(?:literals?|constants?|arithmetic|functions?|sqrt|exp|log)\b.*\b(?:doubles?|double[- ]precision|float64)\b.*",
         whole=True,

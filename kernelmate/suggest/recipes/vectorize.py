@@ -268,7 +268,7 @@ def _further_in(indent: str, lines: Sequence[str]) -> list[str]:
     return [line if line.startswith("#") or not line else f"{indent}{line}" for line in lines]
 
 
-# ------------------------------------------------------------------------------------------- finding the work
+# -------------------------------------------------------------------------------------- detection of the work
 
 
 def _by_thread(tree: Tree, start: Node, step: str) -> bool:

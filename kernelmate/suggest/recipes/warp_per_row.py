@@ -306,7 +306,7 @@ def _wider_launch(contract: Contract) -> WarpLaunch | None:
     return WarpLaunch((work, f"cdiv({second[0]}, {ROWS})", *contract.grid[2:]), ("32", str(ROWS)))
 
 
-# ------------------------------------------------------------------------------------------- finding
+# ----------------------------------------------------------------------------------------- detection
 
 
 def _plan(tree: Tree, contract: Contract, *, inside: bool) -> WarpPlan | None:

@@ -97,7 +97,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
 RECIPE = Recipe("warp-scan", ("shared_bytes", "time", "occupancy"), ("accuracy",), rewrites)
 
 
-# ------------------------------------------------------------------------------------------- finding it
+# -------------------------------------------------------------------------------------------- detection
 
 
 def _scan(tree: Tree, loop: Node, threads: int) -> BlockScan | None:
@@ -208,7 +208,7 @@ def _reads(tree: Tree, scan: BlockScan, threads: int) -> ScanReads | None:
 
 def _place(tree: Tree, index: str, thread: str, threads: int) -> str | None:
     tail = index
-    match = re.fullmatch(r"\w+\*[\w.]+\+(.+)", index)  # one row of two after another, in one dimension
+    match = re.fullmatch(r"\w+\*[\w.]+\+(.+)", index)  # `row * length + index`, an element of one row
     if match is not None:
         tail = match[1]
     if tail == thread or is_thread(tree, tail):

@@ -47,7 +47,7 @@ def compile_errors(request: SuggestRequest) -> list[FaultLocation]:
     found = []
     for diagnostic in request.verdict.diagnostics:
         if diagnostic.severity == "error" and diagnostic.file in (None, request.kernel.unit.path):
-            place = unit_place(request.kernel.unit, diagnostic.line, diagnostic.column)
+            place = unit_position(request.kernel.unit, diagnostic.line, diagnostic.column)
             if place is not None:
                 found.append(FaultLocation(FindingCode.COMPILE_ERROR, diagnostic.message, *place))
     return sorted(found, key=lambda spot: spot.offset)
@@ -60,13 +60,13 @@ def findings(request: SuggestRequest, codes: frozenset[str], *, warnings: bool =
         meant = finding.severity == "error" or (warnings and finding.severity == "warning")
         if not meant or finding.code not in codes or finding.file not in (None, request.kernel.unit.path):
             continue
-        place = unit_place(request.kernel.unit, finding.line, finding.column)
+        place = unit_position(request.kernel.unit, finding.line, finding.column)
         if place is not None:
             found.append(FaultLocation(finding.code, finding.message, *place, buffer=finding.buffer))
     return found
 
 
-def unit_place(unit: Unit, line: int | None, column: int | None) -> tuple[int, int] | None:
+def unit_position(unit: Unit, line: int | None, column: int | None) -> tuple[int, int] | None:
     """Returns offset and line in the unit's text of a position in the user's file; None for one outside of the unit."""
     if line is None:
         return None

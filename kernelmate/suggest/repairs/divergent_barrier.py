@@ -49,7 +49,8 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
             yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
 
 
-# Threads that do not take the branch may end while the others wait, which then seems right but for what was read too soon.
+# Threads that do not take the branch may end while the others wait; the results then seem right except for values that
+# were read too early.
 _CODES = (
     frozenset({FindingCode.DIVERGENT_BARRIER, FindingCode.HANG, FindingCode.TIME_LIMIT})
     | RACES

@@ -35,7 +35,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
             if neutral is not None and not _same(tree.text(literal), neutral):
                 why = f"`{name}` accumulates a {kind}, and its start {tree.text(literal)} takes part in it; {neutral} does not."
                 edits.append((tree.replace(literal, neutral), why))
-    if len(edits) > 1:  # where one start is wrong the others are as a rule, so all of them go first
+    if len(edits) > 1:  # if one initial value is wrong, the others usually are too, so all of them are replaced first
         edits_of = [edit for edit, _ in edits]
         yield from each_then_all(request, [(edits_of[0], edits[0][1])], "")
     yield from each_then_all(request, edits, "Every start, reset and filler becomes the neutral value.")

@@ -115,7 +115,7 @@ class LiftedLoop:
 
 
 def read_loop(machine: ThreadMachine, node: Node) -> LiftedLoop:
-    """Read a loop as a counting loop.
+    """Reads a loop as a counting loop.
 
     Raises:
         NotLifted: the loop is not a counting loop.

@@ -63,7 +63,7 @@ def stored(state: ThreadState, pointer: Pointer, space: Space, line: int) -> Any
 
 
 def refuse_races(state: ThreadState, threads: Sequence[str], space: Space) -> None:
-    """Check that no thread reads an element of an argument that another thread writes.
+    """Checks that no thread reads an element of an argument that another thread writes.
 
     Raises:
         NotLifted: a thread does; the error has the line of the assignment.

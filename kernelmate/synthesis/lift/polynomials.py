@@ -45,7 +45,7 @@ class Atom:
 
     @cached_property
     def key(self) -> str:
-        """Sort key of the atom."""
+        """Sorts key of the atom."""
         return repr(self)
 
 

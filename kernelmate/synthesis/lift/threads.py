@@ -105,7 +105,7 @@ class ThreadBlock:
         """Returns, for each thread, the set that contains only that thread."""
         return tuple(1 << thread for thread in range(self.count))
 
-    # ------------------------------------------------------------------------------------------- what is exchanged
+    # -------------------------------------------------------------------------------------------- exchanged values
 
     def spread(self, value: Any, base: Any, op: str) -> Spread | None:
         """Returns a value as a combination of `base` over threads; None if it is not one."""

@@ -26,7 +26,7 @@ FAULTS = frozenset(
 
 
 def examine(task: JudgeTask, judgement: Judgement, device: int, tell: Tell) -> Judgement:
-    """Add the tools' findings, as far as the task requests them.
+    """Adds the tools' findings, as far as the task requests them.
 
     Args:
         task: the judged task.

@@ -100,7 +100,7 @@ def _launch(module: CudaModule, run: Run, kept: list[Any]) -> None:
     from kernelmate.backends.cuda.memory import fill_variables
 
     places: dict[str, int] = {}
-    # What holds addresses is filled last, when all arrays have theirs.
+    # Arrays that contain addresses are filled last, when all arrays are allocated.
     arrays = [item for item in run.arguments if isinstance(item, ArrayArgument) and item.variable is None]
     for item in sorted(arrays, key=lambda one: bool(one.addresses)):
         memory = cupy.cuda.Memory(max(item.data.nbytes, 1))

@@ -78,7 +78,7 @@ def profile(task: JudgeTask, device: int) -> HardwareProfile:
 
 
 def read(answer: ToolOutput, tool: str) -> HardwareProfile:
-    """Read the counters from Nsight Compute's output.
+    """Reads the counters from Nsight Compute's output.
 
     Args:
         answer: the answer of the profiler.

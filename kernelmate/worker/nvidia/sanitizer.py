@@ -225,7 +225,7 @@ class LaunchBuffer:
 
 
 def sanitize(task: JudgeTask, device: int, tell: Tell) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """Run the tools around every listed launch of the candidate.
+    """Runs the tools around every listed launch of the candidate.
 
     Args:
         task: says what is launched.

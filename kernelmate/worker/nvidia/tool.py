@@ -42,12 +42,12 @@ class ToolOutput:
 
 
 def run(tool: str, options: Sequence[str], task: JudgeTask, device: int, *, headline_only: bool = False) -> ToolOutput:
-    """Run a tool around the launches of a task's candidate.
+    """Runs a tool around the launches of a task's candidate.
 
     Args:
         tool: `compute-sanitizer` or `ncu`.
         options: the options of the tool.
-        task: what to launch.
+        task: the judged version and its launches.
         device: the GPU's number.
         headline_only: launch only at the first size.
 

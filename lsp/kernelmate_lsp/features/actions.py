@@ -26,7 +26,7 @@ from kernelmate_lsp.features.prompts import CHIPS
 from kernelmate_lsp.job_queue import QueuedJob
 from kernelmate_lsp.judging import OnStage
 from kernelmate_lsp.phrases import candidate_phrase, others_phrase
-from kernelmate_lsp.reading import DocumentKernel, Reading, has_contract, name_place
+from kernelmate_lsp.reading import DocumentKernel, Reading, has_contract, name_position
 from kernelmate_lsp.server import KernelmateServer
 
 REWRITE = "refactor.rewrite.kernelmate"
@@ -132,7 +132,7 @@ def _contract(reading: Reading, spot: DocumentKernel) -> Iterator[types.CodeActi
         text = document_text(reading, changed)
     except KernelmateError:
         return
-    line = name_place(spot.kernel)[0]
+    line = name_position(spot.kernel)[0]
     label = f"Write a contract above {spot.kernel.name}"
     edit = workspace_edit(
         reading,

@@ -11,7 +11,7 @@ from kernelmate.errors import CompileTimeout, EnvironmentFailed, KernelmateError
 from kernelmate.records import Candidate, Diagnostic, Finding, FindingCode
 from kernelmate_lsp.document_state import Benched, CompileResult, DocumentState, LineMap, is_current
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
-from kernelmate_lsp.reading import DocumentKernel, Reading, name_place
+from kernelmate_lsp.reading import DocumentKernel, Reading, name_position
 from kernelmate_lsp.server import KernelmateServer
 
 COMPILER, CONTRACT, JUDGE = "nvrtc", "kernelmate", "kernelmate benchmark"
@@ -29,7 +29,7 @@ STALE = "Found by the benchmark before the last change: "
 
 
 def schedule(server: KernelmateServer, uri: str, *, delay_s: float, near: int = 1) -> None:
-    """Compile a document's newest version after a delay without changes, in seconds."""
+    """Compiles a document's newest version after a delay without changes, in seconds."""
     server.start(uri, check(server, uri, delay_s, near))
 
 
@@ -152,7 +152,7 @@ def _of_check(reading: Reading, spot: DocumentKernel, checked: CompileResult) ->
 
 def _of_error(reading: Reading, spot: DocumentKernel, error: KernelmateError) -> types.Diagnostic:
     here = error.line is not None and (error.file is None or _same_file(error.file, reading))
-    line, column = (error.line or 1, error.column) if here else name_place(spot.kernel)
+    line, column = (error.line or 1, error.column) if here else name_position(spot.kernel)
     missing = isinstance(error, EnvironmentFailed | CompileTimeout)
     place = f" ({error.file}:{error.line})" if error.line is not None and not here else ""
     return types.Diagnostic(
@@ -175,7 +175,7 @@ def _of_compiler(reading: Reading, spot: DocumentKernel, diagnostic: Diagnostic)
             span, diagnostic.message, severity, diagnostic.code, source=compiler, data={"kernel": spot.id}
         )
     # An error in a header is reported at the kernel that includes it, with the include path.
-    span = reading.positions.word(*name_place(spot.kernel))
+    span = reading.positions.word(*name_position(spot.kernel))
     related = None
     if diagnostic.file is not None and diagnostic.line is not None:
         line, character = diagnostic.line - 1, max((diagnostic.column or 1) - 1, 0)
@@ -206,7 +206,7 @@ def _of_finding(
     reading: Reading, spot: DocumentKernel, finding: Finding, line: int | None, source: str, *, stale: bool
 ) -> types.Diagnostic:
     if line is None or (finding.file is not None and not _same_file(finding.file, reading)):
-        place = name_place(spot.kernel)
+        place = name_position(spot.kernel)
     else:
         place = line, finding.column
     return types.Diagnostic(

@@ -39,7 +39,7 @@ def _edited_line(changes: Sequence[types.TextDocumentContentChangeEvent]) -> int
 
 
 def register(server: KernelmateServer) -> None:
-    """Register the handlers of opened, changed and closed files and notebooks, and of changed settings."""
+    """Registers the handlers of opened, changed and closed files and notebooks, and of changed settings."""
     _register_files(server)
     _register_notebooks(server)
 

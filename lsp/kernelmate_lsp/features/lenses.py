@@ -9,7 +9,7 @@ from lsprotocol import types
 from kernelmate.report.words import times_words, uncompiled_words
 from kernelmate_lsp.document_state import Benched, DocumentState, is_current
 from kernelmate_lsp.phrases import resource_phrase, time_phrase
-from kernelmate_lsp.reading import DocumentKernel, Reading, has_contract, name_place
+from kernelmate_lsp.reading import DocumentKernel, Reading, has_contract, name_position
 from kernelmate_lsp.server import KernelmateServer
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -28,7 +28,7 @@ async def lenses(server: KernelmateServer, uri: str) -> list[types.CodeLens]:
 def _of_kernel(
     server: KernelmateServer, known: DocumentState, reading: Reading, spot: DocumentKernel
 ) -> Iterator[types.CodeLens]:
-    span = reading.positions.word(*name_place(spot.kernel))
+    span = reading.positions.word(*name_position(spot.kernel))
     arguments = [{"uri": known.uri, "kernel": spot.id}]
     said = figures_phrase(known, reading, spot)
     if server.trusted:  # first: they keep their places when the figures' text becomes longer

@@ -177,11 +177,11 @@ def _line_of(spot: DocumentKernel, offset: int) -> int:
 
 def pressure_words(listing: Listing, line: int) -> str:
     """Formats the number of live registers at a line, and the kernel's peak; empty without such counts."""
-    from kernelmate.report.code import home_place  # loads rich
+    from kernelmate.report.code import user_line  # loads rich
 
     counted: dict[int, int] = {}
     for one in listing.sass:
-        place = home_place(one, listing)
+        place = user_line(one, listing)
         if one.live is not None and place is not None and place.file in listing.files[:1]:
             counted[place.line] = max(counted.get(place.line, 0), one.live.general)
     if not counted:

@@ -153,9 +153,9 @@ async def doctor(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     settings = configuration.settings(None if uri is None else Path(path_of(uri)).parent)
 
     def examined() -> Sequence[Check]:
-        from kernelmate.session.machine import look
+        from kernelmate.session.machine import run_checks
 
-        return look(settings)
+        return run_checks(settings)
 
     checks = await asyncio.to_thread(examined)
     from kernelmate.report.machine import doctor_view

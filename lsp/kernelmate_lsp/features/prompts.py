@@ -60,7 +60,7 @@ class StreamedText:
 
 
 async def optimize(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Does what a prompt asks for: searches, explains, or offers a candidate of the last search.
+    """Executes a prompt: searches, explains, or offers a candidate of the last search.
 
     A search offers the best candidate as an edit and returns all of them; the answer to a question is the document of
     `kernelmate.explain`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lsprotocol import types
 
 from kernelmate.source.blocks import find_blocks
-from kernelmate_lsp.reading import Reading, name_place, span_lines
+from kernelmate_lsp.reading import Reading, name_position, span_lines
 from kernelmate_lsp.server import KernelmateServer
 
 
@@ -19,7 +19,7 @@ def symbols(reading: Reading) -> list[types.DocumentSymbol]:
         whole = types.Range(
             lines.position(first, 1), lines.position(last, len(lines.lines[last - 1].rstrip("\r\n")) + 1)
         )
-        name = lines.word(*name_place(kernel))
+        name = lines.word(*name_position(kernel))
         detail = ", ".join(parameter.type for parameter in kernel.signature.parameters)
         said = "pipeline" if kernel.parts else f"__global__ ({detail})"
         found.append(types.DocumentSymbol(kernel.name, types.SymbolKind.Function, whole, name, said))

@@ -57,7 +57,7 @@ def actions_at(reading: Reading, line: int) -> Iterator[types.CodeAction]:
 
 
 async def write(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Write a kernel for a function into a new file in the function's folder.
+    """Writes a kernel for a function into a new file in the function's folder.
 
     Returns the document that `kernelmate write --json` prints; null if cancelled.
 

@@ -47,7 +47,7 @@ class FastShare:
 def fast_shares(results: Sequence[BenchmarkedTask]) -> list[FastShare]:
     """Returns fast_p raw and audited: only for p = 0 if no candidate has a time, else for each baseline that has one.
 
-    A task without a candidate counts as one with a wrong candidate, one whose candidate needs a GPU that is not there is left out.
+    A task without a candidate counts as one with a wrong candidate. A task is left out if its candidate needs a GPU and there is none.
     """
     judged = [one for one in results if one.candidate is None or one.candidate.passes is not None]
     timed = [name for name in BASELINES if any(one.candidate is not None and name in one.candidate.speeds for one in judged)]  # fmt: skip

@@ -141,7 +141,7 @@ class ProcessReport:
     Attributes:
         process: its record.
         kernels: the expected kernels.
-        findings: what sent it past them.
+        findings: the reasons why kernels were bypassed.
     """
 
     process: TracedProcess

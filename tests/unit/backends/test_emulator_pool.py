@@ -18,7 +18,7 @@ from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgume
 from kernelmate.backends.cuda.emulated_checks import LEAST_PROCESSES, EarlierLaunches, EmulatedChecks
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator.jit import store
-from kernelmate.backends.emulator_pool import MOST, EmulatorLost, EmulatorPool, TooLarge, fitting, warm_up
+from kernelmate.backends.emulator_pool import MOST, EmulatorLost, EmulatorPool, TooLarge, process_count, warm_up
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Compiled, CompileOptions, LaunchShape
 from kernelmate.source import find_kernels, text_unit
@@ -211,7 +211,7 @@ def test_processes_end_when_they_are_closed() -> None:
 
 
 def test_half_of_the_cores_emulate_and_one_less() -> None:
-    assert fitting() == max(0, min(MOST, len(os.sched_getaffinity(0)) // 2 - 1))
+    assert process_count() == max(0, min(MOST, len(os.sched_getaffinity(0)) // 2 - 1))
 
 
 def test_processes_that_are_forked_after_the_warm_up_count_the_same(emulators: EmulatorPool) -> None:

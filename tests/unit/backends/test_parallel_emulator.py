@@ -26,7 +26,7 @@ from kernelmate.backends.base import (
 )
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator.backend import EmulatedModule
-from kernelmate.backends.emulator_pool import MOST_HELPERS, EmulatorPool, helping
+from kernelmate.backends.emulator_pool import MOST_HELPERS, EmulatorPool, helper_count
 from kernelmate.backends.parallel_emulator import MOST_EARLY, ParallelEmulator, ParallelModule
 from kernelmate.checks.judge import judge
 from kernelmate.compiler import compile_kernel, find_target
@@ -249,4 +249,4 @@ def test_what_was_foreseen_in_vain_is_given_up(emulators: EmulatorPool, made_her
 
 
 def test_one_core_stays_with_the_one_that_judges() -> None:
-    assert helping() == min(MOST_HELPERS, len(os.sched_getaffinity(0)) - 1)
+    assert helper_count() == min(MOST_HELPERS, len(os.sched_getaffinity(0)) - 1)

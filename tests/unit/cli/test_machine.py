@@ -97,6 +97,6 @@ def test_a_look_that_fails_is_reported_and_not_raised(monkeypatch: pytest.Monkey
         raise RuntimeError("no such thing")
 
     monkeypatch.setattr(machine, "charts", fails)
-    check = next(one for one in machine.look(load_settings()) if one.name == "charts")
+    check = next(one for one in machine.run_checks(load_settings()) if one.name == "charts")
     assert check.status == "missing"
     assert "RuntimeError: no such thing" in check.detail

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmate.decide.intent import SUGGESTED, Intent, chips_of, read_intent, restated, wish_prompts
+from kernelmate.decide.intent import SUGGESTED, Intent, chips_of, modifier_prompts, read_intent, restated
 from kernelmate.decide.modifiers import FILLERS, STRUCTURES
 from kernelmate.decide.objective import fold, read_objective
 from kernelmate.records import Objective
@@ -240,7 +240,7 @@ def as_meant(prompt: str, means: Means) -> bool:
     if means.kind != "search":
         return intent.objective is None
     assert intent.objective is not None
-    return intent.objective.metric == means.metric and set(means.wishes) == set(wish_prompts(intent.objective))
+    return intent.objective.metric == means.metric and set(means.wishes) == set(modifier_prompts(intent.objective))
 
 
 UNHEARD = {
@@ -354,8 +354,8 @@ def test_each_part_of_a_prompt_is_a_chip_that_leaves_it_out_and_no_search_has_th
     for words, prompt in chips:
         left = read_intent(prompt).objective
         assert left is not None
-        assert words.removesuffix(" ×") not in wish_prompts(left)
-        assert len(wish_prompts(left)) == 1
+        assert words.removesuffix(" ×") not in modifier_prompts(left)
+        assert len(modifier_prompts(left)) == 1
     assert chips_of(read_intent("make it faster")) == []
     assert chips_of(read_intent("no atomics")) == [], "nothing would be left to ask for"
     assert chips_of(read_intent("why is it slow?")) == []

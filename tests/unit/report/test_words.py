@@ -187,7 +187,7 @@ def test_figures_by_weights_say_so() -> None:
 def test_trade_offs_stand_after_the_reasons(verdict: Verdict) -> None:
     traded = dataclasses.replace(verdict, reasons=("it is faster",), trade_offs=("slower at n=1",))
     assert words.further_reasons(traded) == ("it is faster", "trade-off: slower at n=1")
-    assert words.telling_reasons(traded) == ("it is faster", "trade-off: slower at n=1")
+    assert words.distinguishing_reasons(traded) == ("it is faster", "trade-off: slower at n=1")
 
 
 def test_a_library_beside_the_kernel_is_one_line_with_both_times_and_its_precision() -> None:

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kernelmate.cli.main import cli
-from kernelmate.cli.stopping import tell
+from kernelmate.cli.stopping import report_error
 from kernelmate.session import Session, writing
 from kernelmate.session.exporting import write_all
 from kernelmate.source import contract_for, load_kernel
@@ -76,6 +76,6 @@ def port_command(folder: Path, monkeypatch: pytest.MonkeyPatch, *args: str) -> R
     """Returns the result of `kernelmate port` in a folder, on the emulator."""
     monkeypatch.chdir(folder)
     result = CliRunner().invoke(cli, ["port", *args, "--backend", "emulator"], standalone_mode=False)
-    code = result.return_value if result.exception is None else tell(result.exception, list(args))
+    code = result.return_value if result.exception is None else report_error(result.exception, list(args))
     result.exit_code = int(code or 0)
     return result

@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kernelmate.cli.main import cli
-from kernelmate.cli.stopping import tell
+from kernelmate.cli.stopping import report_error
 from kernelmate.errors import UsageError
 from kernelmate_torch.kernelbench.records import BenchmarkedTask, CandidateVerdict, Speed, TaskAudit, TaskFinding
 from kernelmate_torch.kernelbench.results import KeptResults, ResultsFile, encoded, merged, read_results
@@ -37,7 +37,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Result
 
     def invoke(*args: str) -> Result:
         result = CliRunner().invoke(cli, ["kernelbench", *args], standalone_mode=False)
-        code = result.return_value if result.exception is None else tell(result.exception, list(args))
+        code = result.return_value if result.exception is None else report_error(result.exception, list(args))
         result.exit_code = int(code or 0)
         return result
 

@@ -291,7 +291,7 @@ def test_what_would_leave_the_machine_is_shown_whole_and_asked_for(monkeypatch, 
     from IPython.utils.capture import capture_output
 
     from kernelmate.session.authors import Outgoing
-    from kernelmate_widgets.cell_search import agrees
+    from kernelmate_widgets.cell_search import ask_consent
 
     asked = []
 
@@ -303,7 +303,7 @@ def test_what_would_leave_the_machine_is_shown_whole_and_asked_for(monkeypatch, 
 
     monkeypatch.setattr("builtins.input", reply)
     with capture_output() as shown:
-        assert agrees(Outgoing("all of the text", "api.example.com", "a-model", 0.5, "here")) is sent
+        assert ask_consent(Outgoing("all of the text", "api.example.com", "a-model", 0.5, "here")) is sent
     assert "all of the text" in shown.stdout + "".join(one.data["text/plain"] for one in shown.outputs)
     assert "api.example.com" in asked[0]
     assert "0.50 USD" in asked[0]

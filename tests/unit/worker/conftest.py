@@ -34,7 +34,7 @@ for name, parts in {
     "kernelmate.checks.judge": {"judge": judge},
     "kernelmate.worker.timers": {"timer_for": lambda *_: None, "model_for": lambda *_: None},
     "kernelmate.backends.emulator": {"EmulatorBackend": type("Backend", (), {"name": "emulator", "poisoned": False})},
-    "kernelmate.backends.emulator_pool": dict.fromkeys(("EmulatorPool", "fitting", "warm_up"), None) | {"helping": lambda: 0},
+    "kernelmate.backends.emulator_pool": dict.fromkeys(("EmulatorPool", "process_count", "warm_up"), None) | {"helper_count": lambda: 0},
 }.items():
     module = types.ModuleType(name)
     module.__dict__.update(parts)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from kernelmate.backends.emulator_pool import helping
+from kernelmate.backends.emulator_pool import helper_count
 from kernelmate.worker.client import Worker
 from tests.processes import on_cores
 
-pytestmark = pytest.mark.skipif(not helping(), reason="there is no other core, or no fork")
+pytestmark = pytest.mark.skipif(not helper_count(), reason="there is no other core, or no fork")
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def test_helpers_end_with_their_worker(end: str, gone: Callable[[int], bool]) ->
         pid = worker.pid
         assert pid is not None
         helpers = helpers_of(pid)
-        assert len(helpers) == helping() + 1, "those that emulate, and the one that evaluates references"
+        assert len(helpers) == helper_count() + 1, "those that emulate, and the one that evaluates references"
         if end == "kill":
             os.kill(pid, signal.SIGKILL)
         else:

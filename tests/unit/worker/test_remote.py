@@ -295,11 +295,11 @@ def test_a_gpu_is_asked_for_there_and_its_absence_told(settings: Make, file: Pat
 
 
 def test_doctor_looks_there(settings: Make, server: Server) -> None:
-    from kernelmate.session.machine import elsewhere
+    from kernelmate.session.machine import remote_machine
 
-    there = elsewhere(settings())
+    there = remote_machine(settings())
     assert (there.status, "a worker there is ready in" in there.detail) == ("ok", True)
-    missing = elsewhere(settings(remote_worker="no-such-kernelmate-worker"))
+    missing = remote_machine(settings(remote_worker="no-such-kernelmate-worker"))
     assert missing.status == "missing"
     assert "cannot be run there" in missing.detail
 

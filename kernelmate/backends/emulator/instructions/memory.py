@@ -143,7 +143,7 @@ def decode_fence(instruction: Instruction) -> Operation:
 
 @decodes("prefetch", "prefetchu", "applypriority", "nanosleep", "pmevent", "griddepcontrol", "setmaxnreg")
 def decode_hint(instruction: Instruction) -> Operation:
-    """Decodes an instruction that does not change results, such as `prefetch` or `nanosleep`, as no operation."""
+    """No operation: these hints do not change results."""
     del instruction
     return Nothing()
 

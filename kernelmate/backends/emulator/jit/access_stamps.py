@@ -211,7 +211,7 @@ class StampWatch:
             writers[places] = me
         else:
             wrong |= not anywhere and self._empty(writers[places], me)
-            # Each of several readers is as good as many: a later write of this block before a barrier is a clash.
+            # One of several readers suffices: a later write of this block before a barrier conflicts with it.
             readers[places] = np.int64(-1) if anywhere else me | np.int64(-(1 << 63))
         self.suspect |= bool(wrong)
 

@@ -113,7 +113,7 @@ def _access(step: int, operation: Load | Store, decoded: Decoded) -> NativeAcces
 
 
 def check_window(b: ir.IRBuilder, frame: NativeFrame, group: AccessGroup, base: ir.Value, fail: ir.Block) -> None:
-    """Check accesses to shared or local memory; `base` is the offset in the window, signed 64 bits."""
+    """Checks accesses to shared or local memory; `base` is the offset in the window, signed 64 bits."""
     limit = frame.slot(Slot.SHARED_LIMIT if group.memory == "shared" else Slot.LOCAL_LIMIT)
     room = b.sub(limit, number(group.extent))
     inside = b.icmp_unsigned("<=", b.add(base, number(group.low)), room)

@@ -78,7 +78,7 @@ def lower_fused(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
 
 
 def _fused_near(b: ir.IRBuilder, sources: Values, mode: str) -> ir.Value:
-    """Compute an inexact result between half and twice the addend, from its distance to the value rounded to nearest.
+    """Computes an inexact result between half and twice the addend, from its distance to the value rounded to nearest.
 
     The difference of two such numbers is exact (Sterbenz's lemma), and a fused multiply-add of the remainder has the
     sign of the exact error unless it is zero. All other results are computed through f64.

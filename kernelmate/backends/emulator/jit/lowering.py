@@ -59,7 +59,7 @@ LOWERINGS: dict[str, Lowering] = {}
 
 
 def lowers(*names: str) -> Callable[[Lowering], Lowering]:
-    """Register a lowering for opcodes of these names."""
+    """Registers a lowering for opcodes of these names."""
 
     def register(function: Lowering) -> Lowering:
         for name in names:
@@ -147,7 +147,7 @@ def load(b: ir.IRBuilder, address: ir.Value, kind: ir.Type = I64, align: int | N
 
 
 def store(b: ir.IRBuilder, value: ir.Value, address: ir.Value, align: int | None = None) -> None:
-    """Write a value to an integer address."""
+    """Writes a value to an integer address."""
     b.store(value, b.inttoptr(address, POINTER), align=align or max(1, _bytes(value.type)))
 
 

@@ -139,7 +139,7 @@ class Native:
     # --------------------------------------------------------------------------------------------- running
 
     def run(self, groups: list[tuple[int, Array]]) -> list[tuple[int, Array]]:
-        """Run lanes from their positions, as (place, lanes) with sorted lanes; returns their final positions.
+        """Runs lanes from their positions, as (place, lanes) with sorted lanes; returns their final positions.
 
         Raises:
             Suspicion: something suspicious was seen that the exact checks must examine.
@@ -152,7 +152,9 @@ class Native:
                 where[standing] = place
         whole = len(lanes) == len(where)
         warps = lanes >> 5
-        warps = self._all_warps if whole else warps[np.flatnonzero(np.diff(warps, prepend=-1))]  # of sorted lanes
+        warps = (
+            self._all_warps if whole else warps[np.flatnonzero(np.diff(warps, prepend=-1))]
+        )  # positions of sorted lanes
         noted = self._note_before()
         table[Slot.WARPS_AT], table[Slot.WARPS], table[Slot.CHANGES] = _address(warps), len(warps), 0
         before = self._entered.copy()

@@ -72,7 +72,7 @@ def is_at_hand(shape: Shape, text: str) -> bool:
 
 
 def _is_there(key: str) -> bool:
-    return key in _loaded or store.has(key)
+    return key in _loaded or store.is_stored(key)
 
 
 def _key(shape: Shape, text: str, *, quick: bool = False) -> str:
@@ -103,7 +103,7 @@ def _load(refined: Refined, shape: Shape, key: str, *, quick: bool) -> NativePro
     found = _kept(refined, key)
     if found is not None:
         return found
-    with store.alone(key):
+    with store.compile_lock(key):
         # All processes that emulate for one verdict need it at the same time: another may just have built it.
         return _kept(refined, key) or _made(refined, shape, key, quick=quick)
 

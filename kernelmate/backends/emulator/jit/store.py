@@ -36,7 +36,7 @@ def _path(key: str) -> Path:
     return folder() / f"{key}.bin"
 
 
-def has(key: str) -> bool:
+def is_stored(key: str) -> bool:
     """Returns True if there is a file for the key."""
     try:
         return _path(key).is_file()
@@ -71,7 +71,7 @@ def write(key: str, head: bytes, code: bytes) -> None:
 
 
 @contextlib.contextmanager
-def alone(key: str) -> Iterator[None]:
+def compile_lock(key: str) -> Iterator[None]:
     """Context manager: one process compiles a program while others that need it wait, with a time limit, to read it afterwards."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):

@@ -165,7 +165,7 @@ _TIE = np.uint64(0x10000000)
 
 
 def fma32(a: Array, b: Array, c: Array, mode: str = NEAREST) -> Array:
-    """Compute a * b + c of float32 arrays or scalars, rounded once.
+    """Computes a * b + c of float32 arrays or scalars, rounded once.
 
     The product is exact in float64 (48 of 53 bits). Rounding to nearest twice is wrong only if the first rounding gives
     a midpoint of two float32, or if the result is subnormal: those lanes are recomputed.
@@ -217,7 +217,7 @@ def two_product(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def fma64(a: Array, b: Array, c: Array, mode: str = NEAREST) -> Array:
-    """Compute a * b + c of float64, rounded once.
+    """Computes a * b + c of float64, rounded once.
 
     Uses Boldo and Melquiond's algorithm for terms in a safe range, and rational arithmetic for the other lanes.
     """

@@ -166,7 +166,7 @@ class ControlFlowGraph:
 
 
 def graph_of(ops: Sequence[SassOp]) -> ControlFlowGraph:
-    """Build the control-flow graph, the kernel's own code first.
+    """Builds the control-flow graph, the kernel's own code first.
 
     Raises:
         Unknown: the target of a jump cannot be determined.

@@ -106,7 +106,7 @@ class Sass:
         return words
 
     def _check(self, visits: Visits, entered: Mapping[str, int]) -> None:
-        """Compare the followed SASS with the counted PTX.
+        """Compares the followed SASS with the counted PTX.
 
         Raises:
             Unknown: something is unknown, or the two differ.
@@ -127,7 +127,7 @@ class Sass:
                 )
 
     def _check_usual(self, visits: Visits, unusual: Set[int]) -> None:
-        """Check the operands of divisions and square roots whose slow paths were assumed to be avoided.
+        """Checks the operands of divisions and square roots whose slow paths were assumed to be avoided.
 
         Raises:
             Unknown: an operand was out of range, or ranges were not recorded.

@@ -219,7 +219,7 @@ class Walker:
         return [frozenset(one) for one in live]
 
     def follow(self, shape: LaunchShape) -> Visits:
-        """Count how often the threads of a launch enter each block.
+        """Counts how often the threads of a launch enter each block.
 
         Raises:
             Unknown: the launch takes too long to follow, or warps reach an unsupported block.

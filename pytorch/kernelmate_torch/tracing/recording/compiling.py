@@ -48,7 +48,7 @@ COMPILATIONS = Compilations()
 
 
 def follow_translation(module: Any) -> None:
-    """Wrap the step by which torch.compile executes one instruction symbolically."""
+    """Wraps the step by which torch.compile executes one instruction symbolically."""
     kind = module.InstructionTranslatorBase
     step = kind.step
 
@@ -73,7 +73,7 @@ def _visited(translator: Any, instruction: Any) -> None:
 
 
 def follow_graphs(module: Any) -> None:
-    """Wrap the compilation of graphs: their ends, which may be graph breaks, and their kernels."""
+    """Wraps the compilation of graphs: their ends, which may be graph breaks, and their kernels."""
     kind = module.OutputGraph
     subgraph, backend = kind.compile_subgraph, kind.call_user_compiler
 

@@ -23,7 +23,7 @@ class ImportWatcher(MetaPathFinder):
         self._searching: set[str] = set()
 
     def when(self, name: str, function: WhenImported) -> None:
-        """Call a function with a module once it is imported; errors of the function are printed, not raised."""
+        """Calls a function with a module once it is imported; errors of the function are printed, not raised."""
         module = sys.modules.get(name)
         if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
             _called(function, module)

@@ -73,7 +73,7 @@ DEFINITIONS: dict[str, Any] = {}
 
 
 def follow_torch(torch: ModuleType, *, late: bool) -> None:
-    """Wrap the registration of operators.
+    """Wraps the registration of operators.
 
     Args:
         torch: the package.

@@ -64,7 +64,7 @@ class ProcessRecord:
         return self.folder / f"{self.pid}-{int(self.started * 1000)}.json"
 
     def write(self, *, ended: bool) -> None:
-        """Write the record, whole or not at all; later calls replace it."""
+        """Writes the record, whole or not at all; later calls replace it."""
         if self.ended or not self.folder.is_dir():
             return
         self.ended = ended

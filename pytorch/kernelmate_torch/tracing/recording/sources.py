@@ -19,7 +19,7 @@ class SourceFile:
     """A file of the user's program.
 
     Attributes:
-        name: its name, as code objects have it.
+        name: its file name, as in `code.co_filename`.
         text: its text; empty if it cannot be read.
         tree: its syntax tree.
         scopes: functions by first line (of their first decorator) and name, and the module.

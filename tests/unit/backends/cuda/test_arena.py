@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelmate.backends.base import GUARD_BYTES, ArrayArgument
-from kernelmate.backends.cuda.arena import ALIGNMENT, bands_of, place, written_around
+from kernelmate.backends.cuda.arena import ALIGNMENT, gaps_of, place, written_around
 from kernelmate.backends.cuda.timing_arena import ALIGNMENT as TIMING_ARENA_ALIGNMENT
 from kernelmate.backends.cuda.timing_arena import laid_out
 
@@ -53,7 +53,7 @@ def test_each_array_that_was_written_around_is_named_once_with_its_first_place()
 def test_bands_are_all_that_no_array_lies_in(shapes: list[tuple[int, int]], seed: int) -> None:
     spans, size = place(arguments_of(shapes), seed)
     covered = np.zeros(size, np.int8)
-    for start, end in bands_of(spans.values(), size):
+    for start, end in gaps_of(spans.values(), size):
         covered[start:end] += 1
     for span in spans.values():
         covered[span.start : span.end] += 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelmate.backends.cuda.sensors import Sensors, named, reasons_of
+from kernelmate.backends.cuda.sensors import Sensors, process_names, reasons_of
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,9 @@ def test_only_what_holds_clocks_down_is_a_reason(bits: int, words: tuple[str, ..
 def test_processes_are_named_and_many_are_counted() -> None:
     mine = os.getpid()
     name = Path("/proc/self/comm").read_text().strip()
-    assert named([mine]) == (f"{name} (pid {mine})",)
-    assert named([2**22 + 1]) == (f"a process (pid {2**22 + 1})",)
-    many = named(list(range(2**22 + 1, 2**22 + 8)))
+    assert process_names([mine]) == (f"{name} (pid {mine})",)
+    assert process_names([2**22 + 1]) == (f"a process (pid {2**22 + 1})",)
+    many = process_names(list(range(2**22 + 1, 2**22 + 8)))
     assert len(many) == 5
     assert many[-1] == "3 more"
 

@@ -150,7 +150,7 @@ def test_whoever_waited_for_another_process_reads_what_it_made(
         path.write_bytes(made)
         yield
 
-    monkeypatch.setattr(store, "alone", late)
+    monkeypatch.setattr(store, "compile_lock", late)
     assert right(double())
     assert len(compilations) == 1
 
@@ -160,7 +160,7 @@ def test_a_process_that_never_ends_holds_nobody_up(
 ) -> None:
     monkeypatch.setattr(store, "PATIENCE_S", 0.05)
     monkeypatch.setattr(store, "LOCKS", 1)
-    code = "import pathlib, sys; from kernelmate.backends.emulator.jit import store\nwith store.alone('0' * 64): print('in', flush=True); sys.stdin.read()"
+    code = "import pathlib, sys; from kernelmate.backends.emulator.jit import store\nwith store.compile_lock('0' * 64): print('in', flush=True); sys.stdin.read()"
     holder = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert holder.stdout is not None
     assert holder.stdout.readline() == b"in\n"
