@@ -22,9 +22,14 @@ _TIGHTNESS = {";": 0, ",": 1, "?": 2, ":": 2, "||": 3, "&&": 4, "|": 5, "+": 6, 
 _CONTRACT = re.compile(r"^[ \t]*(?://|#) /// kernelmate$.*?^[ \t]*(?://|#) ///$", re.MULTILINE | re.DOTALL)
 
 
+def without_contracts(text: str) -> str:
+    """Returns a file's text without its contract blocks."""
+    return _CONTRACT.sub("", text)
+
+
 def width_of(text: str) -> int:
     """Returns the line length limit of a file: the common one that its longest line outside of contracts fits."""
-    longest = max((len(line.rstrip()) for line in _CONTRACT.sub("", text).split("\n")), default=0)
+    longest = max((len(line.rstrip()) for line in without_contracts(text).split("\n")), default=0)
     return next((limit for limit in WIDTHS[longest <= NARROW :] if longest <= limit), WIDTHS[-1])
 
 

@@ -305,12 +305,21 @@ def _sides_edit(kernel: Kernel, span: tuple[int, int], sides: str) -> Edit:
     uses = [match.start() for match in re.finditer(rf"\b{name}\b", text) if around[0] <= match.start() < around[1]]
     inner = sides[5:-1] if sides.startswith("dim3(") else strip_parentheses(sides)
     inner = in_braces(text[start:end], inner) if text[start - 1] == "{" else inner
+    inner = inner if declared.vector else _in_own_cast(text[start:end], inner)
     names_before, names_now = (
         {"static_cast", "size_t", "uint32_t", "unsigned"} | set(re.findall(r"[A-Za-z_]\w*", one))
         for one in (text[start:end], inner)
     )
     alone = all(any(first <= use < last for first, last in own) for use in uses)
     return (start, end, inner) if alone and names_now <= names_before | seen_at(text, declared.head) else (*span, sides)
+
+
+def _in_own_cast(before: str, now: str) -> str:
+    """Returns the new value of an integer in the conversion in which the file has the old one, if it has one."""
+    cast = re.match(r"static_cast<[\w: ]+>\((?=.*\)$)|\((?:int|unsigned|uint32_t|unsigned int)\)(?=\(.*\)$)", before, re.DOTALL)  # fmt: skip
+    if cast is None or now.startswith(cast[0]) or strip_parentheses(before[cast.end() - 1 :]) == before[cast.end() - 1 :]:
+        return now
+    return f"{cast[0]}{now})" if cast[0].endswith(">(") else f"{cast[0]}({now})"
 
 
 def _without_unused_sides(before: str, after: str, replaced: set[str]) -> str:

@@ -230,6 +230,24 @@ def noted_parameters(front: str, parts: Sequence[str], notes: Sequence[Parameter
     return front + "\n".join(lines)[len(indent) :]
 
 
+def line_of_parameter(source: str, count: int) -> int | None:
+    """Returns the column of the parameters of a list that has each on a line of its own; None for another list.
+
+    The column is 0 if the first one is beside the opening parenthesis.
+
+    Args:
+        source: the text that follows the list's opening parenthesis.
+        count: the number of parameters.
+    """
+    lines = source[: _closing(source)].rstrip().split("\n")
+    own = lines[0].strip() == ""
+    lines = lines[own:]
+    apart = all("," not in line.rstrip().removesuffix(",") for line in lines)
+    if count < 2 or len(lines) != count or not apart:
+        return None
+    return len(lines[0].expandtabs(4)) - len(lines[0].lstrip()) if own else 0
+
+
 def _closing(plain: str) -> int:
     """Returns the offset of the list's closing parenthesis in a text without comments."""
     depth = 0

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 
 from kernelmate.errors import SourceError
 from kernelmate.records import Contract, Kernel
 from kernelmate.source import apply_edits, change_launch, parse_contract, place_of_helpers
-from kernelmate.source.folding import folded, width_of
+from kernelmate.source.folding import folded, width_of, without_contracts
 from kernelmate.source.host_code import side_declared
 from kernelmate.source.launch_style import with_launches_in_style
-from kernelmate.synthesis.file_style import FileStyle, in_file_style
+from kernelmate.synthesis.file_style import FileStyle, in_file_style, parts_of
 from kernelmate.synthesis.identities import always_equal
 from kernelmate.synthesis.kept_text import file_constant, has_own_block, with_warp_names
 from kernelmate.synthesis.kernel_text import GUARD, WrittenKernel
@@ -39,7 +40,7 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
         definition, helpers = with_threads_parameter(parameter, block[0], definition, helpers, width)
     helpers, definition = in_file_style(FileStyle.of(kernel, replaced=True), helpers, definition)
     written = replace(written, definition=definition, helpers=helpers)
-    edits = [(kernel.start, kernel.end, written.definition)]
+    edits = [(kernel.start, kernel.end, _in_own_comments(kernel, written.definition))]
     named = re.search(r"^constexpr int (\w+) = (\d+);  // threads per block$", written.helpers, re.MULTILINE)
     named_block = named[1] if named is not None and block == (named[2],) and _is_seen(kernel) else ""
     if named_block and has_own_block(kernel):
@@ -48,7 +49,8 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
         text = kernel.unit.text
         above = _above_comment(text, place_of_helpers(kernel))
         before = text[:above].rstrip("\n")
-        edits.append((len(before), above, "\n\n" * bool(before) + f"{written.helpers}\n\n"))
+        added = _in_own_comments(kernel, _linked_as_needed(kernel, written.helpers))
+        edits.append((len(before), above, "\n\n" * bool(before) + f"{added}\n\n"))
     changed = _with_headers(apply_edits(kernel, edits))
     grid = _grid(contract, written, block)
     changed = change_launch(changed, contract=contract, grid=grid, block=block, shared=str(written.shared))
@@ -202,10 +204,37 @@ def _with_shared_helpers(kernel: Kernel, definition: str, helpers: str) -> tuple
         if numbered is None or not piece.endswith("\n}"):
             continue
         plain = re.sub(rf"\b{numbered[1]}\b", numbered[2], piece)
-        if plain in above:
+        if _in_own_comments(kernel, _linked_as_needed(kernel, plain)) in above:
             helpers = "\n\n".join(one for one in helpers.split("\n\n") if one != piece)
             definition, helpers = (re.sub(rf"\b{numbered[1]}\b", numbered[2], one) for one in (definition, helpers))
     return definition, helpers
+
+
+def _linked_as_needed(kernel: Kernel, helpers: str) -> str:
+    """Returns the helpers without `static` if they are placed in an unnamed namespace, which has the same effect."""
+    unnamed = any(re.fullmatch(r"namespace\s*\{", one) for one in _open_scopes(kernel.unit.text[: kernel.start]))
+    return re.sub(r"^static (?=__device__ )", "", helpers, flags=re.MULTILINE) if unnamed else helpers
+
+
+_LINE_COMMENTS = re.compile(r"^[ \t]*// [^\n]*(?:\n[ \t]*// [^\n]*)*$|(?<=\S)[ \t]+// [^\n]*$", re.MULTILINE)
+
+
+def _in_own_comments(kernel: Kernel, text: str) -> str:
+    """Returns a generated text with its comments between `/*` and `*/` if the file has no others outside of contracts."""
+    file = without_contracts(kernel.unit.text)
+    if "/*" not in file or re.search(r"(?<!:)//", re.sub(r"/\*.*?\*/", "", file, flags=re.DOTALL)):
+        return text
+    width = width_of(kernel.unit.text)
+
+    def between(found: re.Match[str]) -> str:
+        lines = [one.strip().removeprefix("//").strip() for one in found[0].strip().split("\n")]
+        lead = found[0][: len(found[0]) - len(found[0].lstrip())]
+        if not found[0].startswith(("\t", " ", "//")) or text[text.rfind("\n", 0, found.start()) + 1 : found.start()].strip():
+            return f"{lead}/* {lines[0]} */"
+        filled = textwrap.wrap(" ".join(lines), width - len(lead) - 6, break_long_words=False, break_on_hyphens=False)
+        return f"{lead}/* " + f"\n{lead}   ".join(filled) + " */"
+
+    return _LINE_COMMENTS.sub(between, text)
 
 
 def _with_named_numbers(kernel: Kernel, written: WrittenKernel) -> Kernel:
@@ -219,11 +248,27 @@ def _with_named_numbers(kernel: Kernel, written: WrittenKernel) -> Kernel:
         block = text[slice(*_initialiser_of(kernel, site.block_span))].strip()
         threads = re.search(rf"^constexpr int {re.escape(block)} = (\d+);", written.helpers, re.MULTILINE)
         constants = [(name, value) for name, value in named if int(value) > 1]
-        grid = _by_names(text[start:end], constants, block, threads[1] if threads is not None else block)
+        grid = _by_own_sides(text[start:end], constants, written.definition)
+        grid = _by_names(grid, constants, block, threads[1] if threads is not None else block)
         if grid == text[start:end]:
             continue
         edits.append((start, end, grid))
     return with_launches_in_style(kernel, apply_edits(kernel, sorted(set(edits)))) if edits else kernel
+
+
+def _by_own_sides(grid: str, named: Sequence[tuple[str, str]], definition: str) -> str:
+    """Returns a launch's grid in whose sides the number that the kernel multiplies the block's number by has its name."""
+    sides = parts_of(grid)
+    if len(sides) < 2:
+        return grid
+    for number, letter in enumerate("xyz"[: len(sides)]):
+        uses = {*re.findall(rf"\bblockIdx\.{letter} \* (\w+)", definition)}
+        for name, value in named if len(uses) == 1 else ():
+            quotient = rf"\+ {int(value) - 1}\) / {value}\b"
+            if name in uses and grid.count(sides[number]) == 1:
+                side = re.sub(quotient, f"+ {name} - 1) / {name}", sides[number])
+                grid, sides[number] = grid.replace(sides[number], side), side
+    return grid
 
 
 def _by_names(grid: str, named: Sequence[tuple[str, str]], block: str, threads: str) -> str:
@@ -300,11 +345,17 @@ def _is_seen(kernel: Kernel) -> bool:
     )
 
 
-def _stays_open(before: str, between: str) -> bool:
-    """Returns True if `between` closes none of the scopes that `before` opens, except unnamed namespaces."""
+def _open_scopes(before: str) -> list[str]:
+    """Returns the heads of the scopes that are open at the end of a text, after an empty one."""
     opened = [""]
     for scope in _SCOPES.finditer(without_comments(before)):
         opened = opened[:-1] if scope[0] == "}" else [*opened, scope[0]]
+    return opened
+
+
+def _stays_open(before: str, between: str) -> bool:
+    """Returns True if `between` closes none of the scopes that `before` opens, except unnamed namespaces."""
+    opened = _open_scopes(before)
     depth = 0
     for letter in re.findall(r"[{}]", without_comments(between)):
         depth += 1 if letter == "{" else -1
