@@ -268,14 +268,24 @@ def _grid_edits(kernel: Kernel, site: LaunchSite, contract: Contract, text: str)
     line = code.rfind("\n", 0, site.start) + 1
     start, end = function_around(code, site.start)
     alone = not code[line : site.start].strip() and code[:line].rstrip().endswith((";", "{", "}"))
-    taken = re.search(r"\bblocks\b", code[start:end]) is not None
+    most = limit_name(code[start:end])
+    taken = re.search(rf"\b(?:blocks|{most})\b", code[start:end]) is not None
     taken |= sum(start <= one.start < end for one in kernel.launches) > 1  # each would declare it
     if limited is None or edit[:2] != site.grid_span or not alone or taken or limited[1].isidentifier():
         return [edit]
     wide = any(one.shape is None and one.dtype.endswith("64") for one in contract.args)
     indent = code[line : site.start]
     declared = f"{indent}const {'auto' if wide else 'int'} blocks = {strip_parentheses(limited[1])};\n"
-    return [(line, line, declared), (*site.grid_span, f"blocks < {limited[2]} ? blocks : {limited[2]}")]
+    declared += "" if limited[2].isidentifier() else f"{indent}const int {most} = {limited[2]};\n"
+    limit = limited[2] if limited[2].isidentifier() else most
+    return [(line, line, declared), (*site.grid_span, f"blocks < {limit} ? blocks : {limit}")]
+
+
+def limit_name(host: str) -> str:
+    """Returns the name for the largest number of blocks of a launch, in the case of a host function's other names."""
+    words = {*re.findall(r"\b(?!cuda|block|grid|thread)[a-z]\w*\b(?! *[(<])", host)}
+    camel, snake = (sum(re.search(case, one) is not None for one in words) for case in (r"[a-z][A-Z]", r"[a-z]_(?!t\b)[a-z]"))  # fmt: skip
+    return "maxBlocks" if camel > snake else "max_blocks"
 
 
 def _code(text: str) -> str:

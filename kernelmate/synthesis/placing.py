@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kernelmate.errors import SourceError
-from kernelmate.records import Contract, Kernel
+from kernelmate.records import Contract, Kernel, LaunchSite
 from kernelmate.source import apply_edits, change_launch, parse_contract, place_of_helpers
 from kernelmate.source.folding import folded, width_of, without_contracts
 from kernelmate.source.host_code import side_declared
+from kernelmate.source.instances import template_arguments
 from kernelmate.source.launch_style import with_launches_in_style
+from kernelmate.source.template_parameters import template_parameters
 from kernelmate.synthesis.file_style import FileStyle, in_file_style, parts_of
 from kernelmate.synthesis.identities import always_equal
 from kernelmate.synthesis.kept_text import file_constant, has_own_block, with_warp_names
@@ -38,6 +40,7 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     if parameter:
         width = width_of(kernel.unit.text)
         definition, helpers = with_threads_parameter(parameter, block[0], definition, helpers, width)
+    definition, helpers = _with_launched_constants(kernel, written, definition, helpers)
     helpers, definition = in_file_style(FileStyle.of(kernel, replaced=True), helpers, definition)
     written = replace(written, definition=definition, helpers=helpers)
     edits = [(kernel.start, kernel.end, _in_own_comments(kernel, written.definition))]
@@ -56,7 +59,7 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     changed = change_launch(changed, contract=contract, grid=grid, block=block, shared=str(written.shared))
     changed = _with_named_block(changed, named_block, block)
     changed = _with_own_threads(changed, named)
-    changed = _with_grid_comment(changed, written, grid)
+    changed = _with_limit_comment(kernel, _with_grid_comment(changed, written, grid), written)
     changed = _with_named_numbers(changed, written)
     in_force = parse_contract(changed) if kernel.contract_span is not None else None
     fallback = replace(contract, grid=grid, block=block, shared=str(written.shared))
@@ -196,6 +199,34 @@ def _is_unused(line: str, text: str) -> bool:
     )
 
 
+def _with_launched_constants(kernel: Kernel, written: WrittenKernel, definition: str, helpers: str) -> tuple[str, str]:
+    """Returns a kernel and its helpers, where launches see those of the kernel's constants that give their numbers.
+
+    A constant becomes one of the file if the file has no other use for its name and no other constant has its value.
+    """
+    local = list(re.finditer(r"^[ \t]+constexpr int (\w+) = (\d+);((?:  //[^\n]*)?)\n", definition, re.MULTILINE))
+    block = (written.block,) if isinstance(written.block, int) else written.block
+    numbers = {*re.findall(r"(?<![\w.])\d+(?![\w.])", ", ".join([*written.grid, *map(str, block)]))}
+    file = without_comments(kernel.unit.text)
+    several = len(re.findall(r"\b__global__\b", file)) > 1
+    if several or not kernel.launches or not _is_seen(kernel):
+        return definition, helpers
+    values = [*(one[2] for one in local), *re.findall(r"^constexpr int \w+ = (\d+);", helpers, re.MULTILINE)]
+    moved: list[str] = []
+    for one in local:
+        used = re.search(rf"\b{one[1]}\b", file + helpers)
+        if one[2] in numbers and one[2] != "1" and values.count(one[2]) == 1 and used is None and one[3]:
+            definition = definition.replace(one[0], "", 1)
+            moved.append(one[0].strip())
+    if not moved:
+        return definition, helpers
+    definition = re.sub(r"(\{\n)\n+", r"\1", definition, count=1)
+    first = re.match(r"(?:constexpr [^\n]*\n?)*", helpers)
+    assert first is not None
+    rest = helpers[first.end() :].lstrip("\n")
+    return definition, "\n".join([*first[0].strip().split("\n"), *moved]).strip() + f"\n\n{rest}" * bool(rest)
+
+
 def _with_shared_helpers(kernel: Kernel, definition: str, helpers: str) -> tuple[str, str]:
     """Returns a kernel and its helpers without helpers that the file has from an earlier generated kernel."""
     above = kernel.unit.text[: kernel.start]
@@ -242,18 +273,71 @@ def _with_named_numbers(kernel: Kernel, written: WrittenKernel) -> Kernel:
     if not _is_seen(kernel):
         return kernel
     named = re.findall(r"^constexpr int (\w+) = (\d+);  // (?!threads)", written.helpers, re.MULTILINE)
+    sides = re.findall(r"^constexpr int (\w+) = (\d+);  // threads of", written.helpers, re.MULTILINE)
+    named += sides
     text, edits = kernel.unit.text, list[tuple[int, int, str]]()
     for site in kernel.launches:
         start, end = _initialiser_of(kernel, site.grid_span)
-        block = text[slice(*_initialiser_of(kernel, site.block_span))].strip()
+        block = text[slice(*site.block_span)].strip()
+        if re.search(rf"^constexpr int {re.escape(block)} = \d+;", written.helpers, re.MULTILINE) is None:
+            block = text[slice(*_initialiser_of(kernel, site.block_span))].strip()
         threads = re.search(rf"^constexpr int {re.escape(block)} = (\d+);", written.helpers, re.MULTILINE)
-        constants = [(name, value) for name, value in named if int(value) > 1]
+        constants = [(name, value) for name, value in [*named, *_of_template(kernel, site, written)] if int(value) > 1]
+        spans = _initialiser_of(kernel, site.block_span)
+        lengths = text[slice(*spans)]
+        if re.fullmatch(r"\s*(?:dim3\()?\d+, \d+(?:, \d+)?\)?\s*", lengths):
+            own = {value: name for name, value in constants if sum(other == value for _, other in constants) == 1}
+            found = re.findall(r"\b(?!dim3)\d+\b", lengths)
+            if all(one in own for one in found):
+                edits.append((*spans, re.sub(r"\b(?!dim3)\d+\b", lambda one, own=own: own[one[0]], lengths)))
         grid = _by_own_sides(text[start:end], constants, written.definition)
-        grid = _by_names(grid, constants, block, threads[1] if threads is not None else block)
+        grid = _by_names(
+            grid, constants, block, threads[1] if threads is not None else block, written.definition
+        )
         if grid == text[start:end]:
             continue
         edits.append((start, end, grid))
-    return with_launches_in_style(kernel, apply_edits(kernel, sorted(set(edits)))) if edits else kernel
+    return _with_short_sides(kernel, apply_edits(kernel, sorted(set(edits)))) if edits else kernel
+
+
+def _of_template(kernel: Kernel, site: LaunchSite, written: WrittenKernel) -> list[tuple[str, str]]:
+    """Returns the kernel's constants that depend on a template parameter, as a launch writes them, with their values."""
+    heads = re.findall(r"^[ \t]+constexpr int \w+ = (?:(2) \* (\w+)|(\w+) / (2)|([A-Za-z_]\w*));", written.definition, re.MULTILINE)  # fmt: skip
+    names = [one.name for one in template_parameters(kernel)] if heads else []
+    parsed = template_arguments(re.sub(r"\s", "", kernel.unit.text[site.start :].partition("<<<")[0]))
+    given = {} if parsed is None else dict(zip(names, parsed[1], strict=False))
+    found: dict[str, str] = {}
+    for twice, doubled, halved, half, same in heads:
+        name = given.get(doubled or halved or same, "")
+        text = kernel.unit.text
+        value = re.search(rf"\b{name} = (\d+);|^#[ \t]*define[ \t]+{name}[ \t]+(\d+)$", text, re.MULTILINE) if name.isidentifier() else None  # fmt: skip
+        if value is None:
+            continue
+        number = int(value[1] or value[2])
+        if twice:
+            found[f"2 * {name}"] = str(2 * number)
+        elif half:
+            found[f"{name} / 2"] = str(number // 2)
+        else:
+            found[name] = str(number)
+    return [*found.items()]
+
+
+def _with_short_sides(old: Kernel, new: Kernel) -> Kernel:
+    """Returns the kernel with changed declarations of its launches' sides wrapped to the file's width."""
+    width = width_of(old.unit.text)
+    known = set(old.unit.text.split("\n"))
+    edits: list[tuple[int, int, str]] = []
+    for site in new.launches:
+        for span in (site.grid_span, site.block_span):
+            start, _ = _initialiser_of(new, span)
+            line = new.unit.text.rfind("\n", 0, start) + 1
+            end = new.unit.text.find("\n", start)
+            whole = new.unit.text[line:end]
+            if whole not in known and len(whole) > width and start != span[0] and whole.endswith(";"):
+                edits.append((line, end, "\n".join(folded(whole, width))))
+    new = apply_edits(new, sorted(set(edits))) if edits else new
+    return with_launches_in_style(old, new)
 
 
 def _by_own_sides(grid: str, named: Sequence[tuple[str, str]], definition: str) -> str:
@@ -271,12 +355,20 @@ def _by_own_sides(grid: str, named: Sequence[tuple[str, str]], definition: str) 
     return grid
 
 
-def _by_names(grid: str, named: Sequence[tuple[str, str]], block: str, threads: str) -> str:
+def _by_names(grid: str, named: Sequence[tuple[str, str]], block: str, threads: str, definition: str) -> str:
     """Returns a launch's grid with literals, or products of the block and a constant, replaced by names, in order.
 
-    `block` is the text of the block, and `threads` its number of threads, if that is known.
+    `block` is the text of the block, and `threads` its number of threads, if that is known. Products of two constants are
+    those that occur in `definition`, the kernel's text.
     """
     left = list(named)
+    values = dict(named)
+    for first, second in re.findall(r"\b(\w+) \* (\w+)\b", definition):
+        product = int(values.get(first, 0)) * int(values.get(second, 0))
+        if product and not any(value == str(product) for _, value in named):
+            grid = re.sub(
+                rf"\+ {product - 1}\) / {product}\b", f"+ {first} * {second} - 1) / ({first} * {second})", grid
+            )
     for constant, value in named:
         taken = int(threads) * int(value) if threads.isdigit() else 0
         if not any(other == str(taken) for _, other in named):
@@ -287,12 +379,15 @@ def _by_names(grid: str, named: Sequence[tuple[str, str]], block: str, threads: 
         if name is None:
             continue
         left = [one for one in left if one[0] != name] if sum(value == found for _, value in left) > 1 else left
-        grid = re.sub(rf"\+ {int(found) - 1}\) / {found}\b", f"+ {name} - 1) / {name}", grid, count=1)
+        whole = name if name.isidentifier() else f"({name})"
+        grid = re.sub(rf"\+ {int(found) - 1}\) / {found}\b", f"+ {name} - 1) / {whole}", grid, count=1)
     divided = re.fullmatch(r"\w+\(.*, (\d+)\)", grid)
     for name, value in left if divided is not None else ():
         grid = re.sub(rf", {value}\)$", f", {name})", grid)
     for name, value in named:
         grid = re.sub(rf"\* {value}\b", f"* {name}", grid)
+    if block.isidentifier() and threads.isdigit():
+        grid = re.sub(rf"\b{threads} \* (?=[A-Za-z_])", f"{block} * ", grid)
     return grid
 
 
@@ -309,6 +404,16 @@ def _with_grid_comment(kernel: Kernel, written: WrittenKernel, grid: tuple[str, 
     else:
         place, comment = start + line.end(), f"  # {written.grid_comment}"
     return apply_edits(kernel, [(place, place, comment)])
+
+
+def _with_limit_comment(old: Kernel, kernel: Kernel, written: WrittenKernel) -> Kernel:
+    """Adds the reason for the largest number of blocks to its new declaration in the host code: beside it, or above it."""
+    comment = written.grid_comment.rpartition("; ")[2]
+    found = re.search(r"^([ \t]*)const int (?:max_blocks|maxBlocks) = [^;\n]*;$", kernel.unit.text, re.MULTILINE)
+    if not comment or found is None or found[0] in old.unit.text:
+        return kernel
+    line = "\n".join(folded(f"{found[0]}  // {comment}", width_of(old.unit.text)))
+    return apply_edits(kernel, [(*found.span(), _in_own_comments(old, line))])
 
 
 def _grid(contract: Contract, written: WrittenKernel, block: tuple[str, ...]) -> tuple[str, ...]:
@@ -401,7 +506,9 @@ def _with_named_block(kernel: Kernel, name: str, block: tuple[str, ...]) -> Kern
 
 def _initialiser_of(kernel: Kernel, span: tuple[int, int]) -> tuple[int, int]:
     """Returns the offsets of a launch side: of the initialiser if the side is a variable, else of its own text."""
-    declared = side_declared(kernel.unit.text, kernel.unit.text[slice(*span)].strip(), span[0])
+    side = kernel.unit.text[slice(*span)].strip()
+    limited = re.fullmatch(r"(\w+) < (\w+) \? \1 : \2", side)
+    declared = side_declared(kernel.unit.text, side if limited is None else limited[1], span[0])
     return span if declared is None else (declared.start, declared.end)
 
 
