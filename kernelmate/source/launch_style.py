@@ -54,7 +54,8 @@ def _wrapped_launch(text: str, launch: ParsedLaunch, width: int) -> str:
         for spans in (launch.configuration, launch.arguments)
     )
     head = text[launch.start : launch.configuration[0][0]]
-    column = _column(text, launch.start) + len(head)
+    last = head.rpartition("\n")[2]  # the configuration may begin on a line of its own
+    column = len(last) + (0 if "\n" in head else _column(text, launch.start))
     head += filled(configuration, column, width, ">>>(")
     lead = "" if "\n" in head else " " * _column(text, launch.start)
     column = len(f"{lead}{head}".rpartition("\n")[2])

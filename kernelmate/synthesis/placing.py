@@ -18,7 +18,7 @@ from kernelmate.source.launch_style import with_launches_in_style
 from kernelmate.source.template_parameters import template_parameters
 from kernelmate.synthesis.file_style import FileStyle, in_file_style, parts_of
 from kernelmate.synthesis.identities import always_equal
-from kernelmate.synthesis.kept_text import file_constant, has_own_block, with_warp_names
+from kernelmate.synthesis.kept_text import file_constant, has_own_block, with_own_locals, with_warp_names
 from kernelmate.synthesis.kernel_text import GUARD, WrittenKernel
 from kernelmate.synthesis.names import without_comments
 from kernelmate.synthesis.template_threads import definitions_of, threads_parameter, with_threads_parameter
@@ -40,6 +40,7 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     if parameter:
         width = width_of(kernel.unit.text)
         definition, helpers = with_threads_parameter(parameter, block[0], definition, helpers, width)
+    definition = with_own_locals(kernel, definition, helpers)
     definition, helpers = _with_launched_constants(kernel, written, definition, helpers)
     helpers, definition = in_file_style(FileStyle.of(kernel, replaced=True), helpers, definition)
     written = replace(written, definition=definition, helpers=helpers)
