@@ -22,6 +22,7 @@ from kernelmate.source.host_code import (
     function_around,
     held_at,
     in_braces,
+    in_own_cast,
     may_overflow,
     seen_at,
     side_declared,
@@ -29,7 +30,7 @@ from kernelmate.source.host_code import (
     to_host,
 )
 from kernelmate.source.launch import launch_shape
-from kernelmate.source.launch_style import COMMENT, in_style
+from kernelmate.source.launch_style import COMMENT, in_style, limit_name
 from kernelmate.source.launches import find_launches, launch_site
 from kernelmate.source.python import PythonFile, with_python_file
 from kernelmate.source.python_launches import PythonLaunch, find_python_launches, to_python
@@ -281,13 +282,6 @@ def _grid_edits(kernel: Kernel, site: LaunchSite, contract: Contract, text: str)
     return [(line, line, declared), (*site.grid_span, f"blocks < {limit} ? blocks : {limit}")]
 
 
-def limit_name(host: str) -> str:
-    """Returns the name for the largest number of blocks of a launch, in the case of a host function's other names."""
-    words = {*re.findall(r"\b(?!cuda|block|grid|thread)[a-z]\w*\b(?! *[(<])", host)}
-    camel, snake = (sum(re.search(case, one) is not None for one in words) for case in (r"[a-z][A-Z]", r"[a-z]_(?!t\b)[a-z]"))  # fmt: skip
-    return "maxBlocks" if camel > snake else "max_blocks"
-
-
 def _code(text: str) -> str:
     """Returns a text with blanks in place of its comments."""
     return COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
@@ -315,21 +309,13 @@ def _sides_edit(kernel: Kernel, span: tuple[int, int], sides: str) -> Edit:
     uses = [match.start() for match in re.finditer(rf"\b{name}\b", text) if around[0] <= match.start() < around[1]]
     inner = sides[5:-1] if sides.startswith("dim3(") else strip_parentheses(sides)
     inner = in_braces(text[start:end], inner) if text[start - 1] == "{" else inner
-    inner = inner if declared.vector else _in_own_cast(text[start:end], inner)
+    inner = inner if declared.vector else in_own_cast(text[start:end], inner)
     names_before, names_now = (
         {"static_cast", "size_t", "uint32_t", "unsigned"} | set(re.findall(r"[A-Za-z_]\w*", one))
         for one in (text[start:end], inner)
     )
     alone = all(any(first <= use < last for first, last in own) for use in uses)
     return (start, end, inner) if alone and names_now <= names_before | seen_at(text, declared.head) else (*span, sides)
-
-
-def _in_own_cast(before: str, now: str) -> str:
-    """Returns the new value of an integer in the conversion in which the file has the old one, if it has one."""
-    cast = re.match(r"static_cast<[\w: ]+>\((?=.*\)$)|\((?:int|unsigned|uint32_t|unsigned int)\)(?=\(.*\)$)", before, re.DOTALL)  # fmt: skip
-    if cast is None or now.startswith(cast[0]) or strip_parentheses(before[cast.end() - 1 :]) == before[cast.end() - 1 :]:
-        return now
-    return f"{cast[0]}{now})" if cast[0].endswith(">(") else f"{cast[0]}({now})"
 
 
 def _without_unused_sides(before: str, after: str, replaced: set[str]) -> str:

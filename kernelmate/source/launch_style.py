@@ -85,3 +85,10 @@ def _with_aligned_arguments(was: str, text: str) -> str:
 
 def _column(text: str, offset: int) -> int:
     return offset - (text.rfind("\n", 0, offset) + 1)
+
+
+def limit_name(host: str) -> str:
+    """Returns the name for the largest number of blocks of a launch, in the case of a host function's other names."""
+    words = {*re.findall(r"\b(?!cuda|block|grid|thread)[a-z]\w*\b(?! *[(<])", host)}
+    camel, snake = (sum(re.search(case, one) is not None for one in words) for case in (r"[a-z][A-Z]", r"[a-z]_(?!t\b)[a-z]"))  # fmt: skip
+    return "maxBlocks" if camel > snake else "max_blocks"

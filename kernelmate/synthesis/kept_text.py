@@ -254,22 +254,28 @@ def noted_parameters(front: str, parts: Sequence[str], notes: Sequence[Parameter
     return front + "\n".join(lines)[len(indent) :]
 
 
-def line_of_parameter(source: str, count: int) -> int | None:
-    """Returns the column of the parameters of a list that has each on a line of its own; None for another list.
+def own_list(front: str, parts: Sequence[str], names: Sequence[str], source: str) -> str:
+    """Returns a function's head with the layout of a list that has comments, or each parameter on a line of its own.
 
-    The column is 0 if the first one is beside the opening parenthesis.
+    The result is empty for another list.
 
     Args:
-        source: the text that follows the list's opening parenthesis.
-        count: the number of parameters.
+        front: the head up to its opening parenthesis.
+        parts: the parameters, as they are declared now.
+        names: their names.
+        source: the text that follows the opening parenthesis of the list.
     """
+    if notes := parameter_notes(source, names):
+        return noted_parameters(front, parts, notes)
     lines = source[: _closing(source)].rstrip().split("\n")
-    own = lines[0].strip() == ""
-    lines = lines[own:]
-    apart = all("," not in line.rstrip().removesuffix(",") for line in lines)
-    if count < 2 or len(lines) != count or not apart:
-        return None
-    return len(lines[0].expandtabs(4)) - len(lines[0].lstrip()) if own else 0
+    below = not lines[0].strip()
+    lines = lines[below:]
+    if len(parts) < 2 or len(lines) != len(parts) or any("," in one.rstrip().removesuffix(",") for one in lines):
+        return ""
+    if not below:
+        return noted_parameters(front, parts, [ParameterNotes() for _ in parts])
+    indent = lines[0][: len(lines[0]) - len(lines[0].lstrip())]
+    return f"{front}\n{indent}" + f",\n{indent}".join(parts) + ")"
 
 
 def _closing(plain: str) -> int:

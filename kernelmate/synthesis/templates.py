@@ -190,7 +190,9 @@ _MOVED = frozenset({"float", "double", "half", "__half", "__nv_bfloat16"})
 """Types of elements that no index has."""
 
 
-def with_block_sides(kernel: Kernel, template: Template | None, definition: str, helpers: str) -> tuple[Template | None, str]:
+def with_block_sides(
+    kernel: Kernel, template: Template | None, definition: str, helpers: str
+) -> tuple[Template | None, str]:
     """Returns the template and a definition that has a template parameter as the measure of its tiles.
 
     That is a parameter that the baseline uses only to count threads along the grid. The text's constants of once, twice
@@ -218,7 +220,7 @@ def with_block_sides(kernel: Kernel, template: Template | None, definition: str,
         now = f"\n{indent[0] if indent else ''}".join(one for one in (guards[1], even) if one)
         definition = definition.replace(was, now, 1)
         definition = re.sub(
-            r"(?m)^([ \t]+constexpr int \w+ = )(\d+);", lambda one: f"{one[1]}{forms[one[2]]};", definition
+            r"(?m)^([ \t]+constexpr int \w+ = )(\d+);", lambda one, forms=forms: f"{one[1]}{forms[one[2]]};", definition
         )
         if bound is not None:
             definition = definition.replace(bound[0], f"__launch_bounds__({name} * {name})", 1)

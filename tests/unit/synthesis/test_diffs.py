@@ -245,7 +245,9 @@ void run(const float* A, const float* B, float* C, int M, int N, int K) {{
 ROW_ARGS = ('x = "in float32[rows, cols]"', 'y = "out float32[rows]"', 'rows = "{}"', 'cols = "{}"')
 
 
-def row_sums(kind: str = "int", above: str = "", comment: str = "// Sums rows.", blocks: str = "(rows + 127) / 128") -> str:
+def row_sums(
+    kind: str = "int", above: str = "", comment: str = "// Sums rows.", blocks: str = "(rows + 127) / 128"
+) -> str:
     """Returns a file with a kernel that sums rows, one thread for each, and its launch."""
     args = [one.format("int64" if "64" in kind else "int32") for one in ROW_ARGS]
     contract = contract_of(
