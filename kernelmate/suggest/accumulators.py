@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kernelmate.records import Kernel
 from kernelmate.source import apply_edits
 from kernelmate.suggest.recipes.comments import Comment
-from kernelmate.synthesis.names import RESERVED, without_comments
+from kernelmate.synthesis.names import without_comments
 
 _BEGUN = re.compile(
     r"^(?P<indent>[ \t]*)(?:float|double|int|long long|unsigned int) (?P<name>\w+) = "
@@ -70,7 +70,7 @@ def with_own_accumulators(old: Kernel, new: Kernel, stays: list[Comment]) -> Ker
             indent = re.match(r"[ \t]*", text[now.start :])
             edits.append((now.start, now.start, f"{indent[0] if indent else ''}{comment.text}\n"))
         own = text[first : new.end]
-        free = was.name not in RESERVED and re.search(rf"\b{was.name}\b", without_comments(own)) is None
+        free = re.search(rf"\b{was.name}\b", without_comments(own)) is None
         if free and len(was.name) > 1 and was.name not in {"acc", "tmp", "temp", "val", "res", "result"}:
             edits += [
                 (first + found.start(), first + found.end(), was.name) for found in re.finditer(rf"\b{now.name}\b", own)

@@ -50,6 +50,25 @@ def with_named_numbers(kernel: Kernel, written: WrittenKernel) -> Kernel:
     return _with_short_sides(kernel, apply_edits(kernel, sorted(set(edits)))) if edits else kernel
 
 
+def with_named_lanes(kernel: Kernel, written: WrittenKernel) -> Kernel:
+    """Returns the kernel with launches that divide their number of threads by the name of the warp size.
+
+    A launch outside of the kernel's namespace qualifies the name as it does the kernel's.
+    """
+    lanes = re.search(r"^constexpr int (\w+) = 32;$", written.helpers, re.MULTILINE)
+    text, edits = kernel.unit.text, list[tuple[int, int, str]]()
+    for site in kernel.launches if lanes is not None and kernel.unit.language == "cuda" else ():
+        assert lanes is not None
+        block, span = text[slice(*site.block_span)].strip(), _initialiser_of(kernel, site.grid_span)
+        qualified = re.match(r"(?:\w+::)+(?=\w)", text[site.start :])
+        if not block.isidentifier() or (qualified is None and not is_seen(kernel)):
+            continue
+        name = f"{'' if qualified is None else qualified[0]}{lanes[1]}"
+        grid = re.sub(rf"\b{block} / 32\b", f"{block} / {name}", text[slice(*span)])
+        edits += [(*span, grid)] if grid != text[slice(*span)] else []
+    return _with_short_sides(kernel, apply_edits(kernel, sorted(set(edits)))) if edits else kernel
+
+
 def _of_template(kernel: Kernel, site: LaunchSite, written: WrittenKernel) -> list[tuple[str, str]]:
     """Returns the kernel's constants that depend on a template parameter, as a launch writes them, with their values."""
     heads = re.findall(r"^[ \t]+constexpr int \w+ = (?:(2) \* (\w+)|(\w+) / (2)|([A-Za-z_]\w*));", written.definition, re.MULTILINE)  # fmt: skip

@@ -20,6 +20,7 @@ from kernelmate.synthesis.launch_names import (
     is_seen,
     open_scopes,
     with_named_block,
+    with_named_lanes,
     with_named_numbers,
     with_own_threads,
 )
@@ -64,7 +65,7 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     changed = with_named_block(changed, named_block, block)
     changed = with_own_threads(changed, named)
     changed = _with_limit_comment(kernel, _with_grid_comment(changed, written, grid), written)
-    changed = with_named_numbers(changed, written)
+    changed = with_named_lanes(with_named_numbers(changed, written), written)
     in_force = parse_contract(changed) if kernel.contract_span is not None else None
     fallback = replace(contract, grid=grid, block=block, shared=str(written.shared))
     return changed, fallback if in_force is None else replace(fallback, line=in_force.line)
