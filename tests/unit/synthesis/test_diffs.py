@@ -11,9 +11,12 @@ import pytest
 from kernelmate.session import Session
 from kernelmate.source import contract_for, load_kernel
 from kernelmate.source.folding import folded
+from kernelmate.source.launch_style import in_style
+from kernelmate.synthesis.kept_text import with_own_locals
 from kernelmate.synthesis.own_grids import fits_side
 from kernelmate.synthesis.placing import placed
 from kernelmate.synthesis.trace import trace
+from kernelmate.synthesis.wide_sizes import with_wide_indices
 from kernelmate.synthesis.write import kernels_for
 from tests.unit.synthesis.judging import assert_judged_right
 
@@ -345,3 +348,46 @@ def test_a_parameter_for_each_line_stays_so(opening: str, make: Any, tmp_path: P
     text = placed_text(path, path.read_text())
     inner = r"\n    " if opening == "(\n    " else ""
     assert re.search(rf"work\({inner}const float\* __restrict__ x,\n +float\* __restrict__ y,\n +int rows,\n +int cols\) ?{{", text), text  # fmt: skip
+
+
+def test_a_launch_outside_the_namespace_qualifies_the_warp_size(tmp_path: Path) -> None:
+    text = (
+        row_sums(above="namespace ops {\n")
+        .replace("  row_sums<<<", "  ops::row_sums<<<")
+        .replace("}  // namespace", "}")
+    )
+    text = text.replace("  const int blocks", "  const int threads = 128;\n  const int blocks").replace("127) / 128", "threads - 1) / threads")  # fmt: skip
+    text = placed_text(tmp_path / "a.cu", text.replace("<<<blocks, 128>>>", "<<<blocks, threads>>>"))
+    assert "threads / ops::kWarpSize - 1) / (threads / ops::kWarpSize);" in text
+
+
+def test_a_size_keeps_its_name_and_its_macro(make: Any) -> None:
+    above, body = "#define POOL 2\n", "  int outW = cols / POOL;\n  y[0] = x[outW];"
+    args = {"x": "in float32[rows, cols]", "y": "out float32[rows]", "rows": "int32", "cols": "int32"}
+    kernel, _ = make(args, "x.sum(axis=1)", body=body, above=above)
+    text = "{\n  const int columns = cols / 2;\n  y[columns] = (cols / 2) + columns;\n}"
+    kept = "{\n  const int outW = cols / POOL;\n  y[outW] = outW + outW;\n}"
+    assert with_own_locals(kernel, text, "") == kept
+    assert with_own_locals(kernel, text.replace("y[", "outW["), "") == text.replace("y[", "outW[")
+
+
+def test_a_statement_breaks_outside_parentheses_if_that_takes_no_more_lines() -> None:
+    line = "    return 0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * (x * x * x))));"
+    assert folded(line, 80)[0] == "    return 0.5f * x *"
+
+
+def test_an_index_of_a_longer_type_keeps_its_lines_aligned(make: Any) -> None:
+    args = {"x": "in float32[rows, cols]", "y": "out float32[rows]", "rows": "int64", "cols": "int64"}
+    kernel, _ = make(args, "x.sum(axis=1)", parameters="const float* x, float* y, long long rows, long long cols")
+    text = "{\n  const size_t row = static_cast<size_t>(blockIdx.x) * 4 +\n                     threadIdx.x / 32;\n  if (row >= rows) return;\n}"  # fmt: skip
+    first, second = with_wide_indices(kernel, text, "")[0].split("\n")[1:3]
+    assert first.startswith("  const long long row = static_cast<long long>(")
+    assert second.index("threadIdx") == first.index("static_cast")
+
+
+def test_a_launch_whose_configuration_begins_a_line_is_wrapped_below_it() -> None:
+    before = "  work<float, 64>\n      <<<rows, 256, 0, stream>>>(x, y, rows, cols);\n"
+    after = before.replace("<<<rows,", "<<<(rows * cols * 100 + rows * 20 + 2047) / 2048,").replace("cols);", "cols, more, and_more, and_others);")  # fmt: skip
+    for line in in_style(before, after).split("\n"):
+        assert len(line) <= 100, line
+        assert len(line) - len(line.lstrip()) < 30, line
