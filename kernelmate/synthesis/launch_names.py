@@ -41,7 +41,7 @@ def with_named_numbers(kernel: Kernel, written: WrittenKernel) -> Kernel:
             own = {value: name for name, value in constants if sum(other == value for _, other in constants) == 1}
             found = re.findall(r"\b(?!dim3)\d+\b", lengths)
             if all(one in own for one in found):
-                edits.append((*spans, re.sub(r"\b(?!dim3)\d+\b", lambda one, own=own: own[one[0]], lengths)))
+                edits.append((*spans, "".join(own.get(one, one) for one in re.split(r"\b(\d+)\b", lengths))))
         grid = _by_own_sides(text[start:end], constants, written.definition)
         grid = _by_names(grid, constants, block, threads[1] if threads is not None else block, written.definition)
         if grid == text[start:end]:
@@ -133,11 +133,9 @@ def _by_names(grid: str, named: Sequence[tuple[str, str]], block: str, threads: 
     left = list(named)
     values = dict(named)
     for first, second in re.findall(r"\b(\w+) \* (\w+)\b", definition):
-        product = int(values.get(first, 0)) * int(values.get(second, 0))
-        if product and not any(value == str(product) for _, value in named):
-            grid = re.sub(
-                rf"\+ {product - 1}\) / {product}\b", f"+ {first} * {second} - 1) / ({first} * {second})", grid
-            )
+        both = int(values.get(first, 0)) * int(values.get(second, 0))
+        if both and not any(value == str(both) for _, value in named):
+            grid = re.sub(rf"\+ {both - 1}\) / {both}\b", f"+ {first} * {second} - 1) / ({first} * {second})", grid)
     for constant, value in named:
         taken = int(threads) * int(value) if threads.isdigit() else 0
         if not any(other == str(taken) for _, other in named):

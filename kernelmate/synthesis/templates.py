@@ -218,10 +218,9 @@ def with_block_sides(
         was = _guard_of(definition, guards[0])
         indent = re.match(r"[ \t]*", definition[definition.rfind("\n", 0, definition.find(was)) + 1 :])
         now = f"\n{indent[0] if indent else ''}".join(one for one in (guards[1], even) if one)
-        definition = definition.replace(was, now, 1)
-        definition = re.sub(
-            r"(?m)^([ \t]+constexpr int \w+ = )(\d+);", lambda one, forms=forms: f"{one[1]}{forms[one[2]]};", definition
-        )
+        definition = definition.replace(was, now, 1) if now else re.sub(rf"[ \t]*{re.escape(was)}\n", "", definition, count=1)  # fmt: skip
+        for number, form in forms.items():
+            definition = re.sub(rf"(?m)^([ \t]+constexpr int \w+ = ){number};", rf"\g<1>{form};", definition)
         if bound is not None:
             definition = definition.replace(bound[0], f"__launch_bounds__({name} * {name})", 1)
         template = replace(template, condition=left)

@@ -47,7 +47,7 @@ NEW = """__global__ void loss(const float* x, float* y, int n) {
 def kernels(folder: Path, old: str, new: str) -> tuple[Kernel, Kernel]:
     path = folder / "loss.cu"
     path.write_text(old)
-    kernel = load_kernel(path)
+    kernel = load_kernel(str(path))
     return kernel, apply_edits(kernel, [(0, len(old), new)])
 
 

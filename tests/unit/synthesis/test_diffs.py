@@ -386,7 +386,7 @@ def test_an_index_of_a_longer_type_keeps_its_lines_aligned(make: Any) -> None:
 
 
 def test_a_launch_whose_configuration_begins_a_line_is_wrapped_below_it() -> None:
-    before = "  work<float, 64>\n      <<<rows, 256, 0, stream>>>(x, y, rows, cols);\n"
+    before = "  work_with_a_long_name<__nv_bfloat16, 64>\n      <<<rows, 256, 0, stream>>>(x, y, rows, cols);\n"
     after = before.replace("<<<rows,", "<<<(rows * cols * 100 + rows * 20 + 2047) / 2048,").replace("cols);", "cols, more, and_more, and_others);")  # fmt: skip
     for line in in_style(before, after).split("\n"):
         assert len(line) <= 100, line
