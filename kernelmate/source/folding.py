@@ -22,9 +22,14 @@ _TIGHTNESS = {";": 0, ",": 1, "?": 2, ":": 2, "||": 3, "&&": 4, "|": 5, "+": 6, 
 _CONTRACT = re.compile(r"^[ \t]*(?://|#) /// kernelmate$.*?^[ \t]*(?://|#) ///$", re.MULTILINE | re.DOTALL)
 
 
+def without_contracts(text: str) -> str:
+    """Returns a file's text without its contract blocks."""
+    return _CONTRACT.sub("", text)
+
+
 def width_of(text: str) -> int:
     """Returns the line length limit of a file: the common one that its longest line outside of contracts fits."""
-    longest = max((len(line.rstrip()) for line in _CONTRACT.sub("", text).split("\n")), default=0)
+    longest = max((len(line.rstrip()) for line in without_contracts(text).split("\n")), default=0)
     return next((limit for limit in WIDTHS[longest <= NARROW :] if longest <= limit), WIDTHS[-1])
 
 
@@ -71,6 +76,9 @@ def folded(line: str, width: int) -> list[str]:
     if named is not None and len(named[1]) <= width and len(lead) + 4 + len(named[2]) <= width:
         return [named[1], f"{lead}    {named[2]}"]
     lines = _broken(line, lead + "    ", width)
+    if _splits_operand(lines):
+        early = _broken(line, lead + "    ", width, early=True)
+        lines = early if not _splits_operand(early) and len(early) <= len(lines) else lines
     value = _value_start(line)
     if not value or value > width or not _splits_operand(lines):
         return lines
@@ -111,7 +119,8 @@ def _condition_end(line: str) -> int:
     return 0
 
 
-def _broken(line: str, deeper: str, width: int) -> list[str]:
+def _broken(line: str, deeper: str, width: int, *, early: bool = False) -> list[str]:
+    """Returns a statement's lines; with `early`, the first may be short."""
     lines: list[str] = []
     opened: list[int] = []
     assigned = re.match(r"[^(\[{]*?[\w\])>] (?:[-+*/|&]?=) (?=[^=])", line)
@@ -123,7 +132,7 @@ def _broken(line: str, deeper: str, width: int) -> list[str]:
         places = [one for one in _PLACE.finditer(line, start) if start + 12 < one.end() - 1 <= width]
         if not places:
             break
-        least = start + (max(place.end() for place in places) - start) // 3
+        least = 0 if early else start + (max(place.end() for place in places) - start) // 3
         far = [place for place in places if place.end() > least]
         best = min(far, key=lambda place: (depths[place.end()], _TIGHTNESS[place.group().strip()], -place.end()))
         for column, one in enumerate(line[: best.end()]):

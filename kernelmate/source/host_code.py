@@ -305,6 +305,18 @@ def in_braces(old: str, sides: str) -> str:
     return ", ".join(one.strip() if one.strip().isdigit() else f"static_cast<{kind}>({one.strip()})" for one in parts)
 
 
+def in_own_cast(before: str, now: str) -> str:
+    """Returns the new value of an integer in the conversion in which the file has the old one, if it has one."""
+    cast = re.match(r"static_cast<[\w: ]+>\((?=.*\)$)|\((?:int|unsigned|uint32_t|unsigned int)\)(?=\(.*\)$)", before, re.DOTALL)  # fmt: skip
+    if (
+        cast is None
+        or now.startswith(cast[0])
+        or strip_parentheses(before[cast.end() - 1 :]) == before[cast.end() - 1 :]
+    ):
+        return now
+    return f"{cast[0]}{now})" if cast[0].endswith(">(") else f"{cast[0]}({now})"
+
+
 def constant_edit(
     text: str, place: int, name: str, was: str, now: str, own: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int, str]] | None:

@@ -22,6 +22,7 @@ from kernelmate.source.host_code import (
     function_around,
     held_at,
     in_braces,
+    in_own_cast,
     may_overflow,
     seen_at,
     side_declared,
@@ -29,7 +30,7 @@ from kernelmate.source.host_code import (
     to_host,
 )
 from kernelmate.source.launch import launch_shape
-from kernelmate.source.launch_style import COMMENT, in_style
+from kernelmate.source.launch_style import COMMENT, in_style, limit_name
 from kernelmate.source.launches import find_launches, launch_site
 from kernelmate.source.python import PythonFile, with_python_file
 from kernelmate.source.python_launches import PythonLaunch, find_python_launches, to_python
@@ -268,14 +269,17 @@ def _grid_edits(kernel: Kernel, site: LaunchSite, contract: Contract, text: str)
     line = code.rfind("\n", 0, site.start) + 1
     start, end = function_around(code, site.start)
     alone = not code[line : site.start].strip() and code[:line].rstrip().endswith((";", "{", "}"))
-    taken = re.search(r"\bblocks\b", code[start:end]) is not None
+    most = limit_name(code[start:end])
+    taken = re.search(rf"\b(?:blocks|{most})\b", code[start:end]) is not None
     taken |= sum(start <= one.start < end for one in kernel.launches) > 1  # each would declare it
     if limited is None or edit[:2] != site.grid_span or not alone or taken or limited[1].isidentifier():
         return [edit]
     wide = any(one.shape is None and one.dtype.endswith("64") for one in contract.args)
     indent = code[line : site.start]
     declared = f"{indent}const {'auto' if wide else 'int'} blocks = {strip_parentheses(limited[1])};\n"
-    return [(line, line, declared), (*site.grid_span, f"blocks < {limited[2]} ? blocks : {limited[2]}")]
+    declared += "" if limited[2].isidentifier() else f"{indent}const int {most} = {limited[2]};\n"
+    limit = limited[2] if limited[2].isidentifier() else most
+    return [(line, line, declared), (*site.grid_span, f"blocks < {limit} ? blocks : {limit}")]
 
 
 def _code(text: str) -> str:
@@ -305,6 +309,7 @@ def _sides_edit(kernel: Kernel, span: tuple[int, int], sides: str) -> Edit:
     uses = [match.start() for match in re.finditer(rf"\b{name}\b", text) if around[0] <= match.start() < around[1]]
     inner = sides[5:-1] if sides.startswith("dim3(") else strip_parentheses(sides)
     inner = in_braces(text[start:end], inner) if text[start - 1] == "{" else inner
+    inner = inner if declared.vector else in_own_cast(text[start:end], inner)
     names_before, names_now = (
         {"static_cast", "size_t", "uint32_t", "unsigned"} | set(re.findall(r"[A-Za-z_]\w*", one))
         for one in (text[start:end], inner)

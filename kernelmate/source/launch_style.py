@@ -54,7 +54,8 @@ def _wrapped_launch(text: str, launch: ParsedLaunch, width: int) -> str:
         for spans in (launch.configuration, launch.arguments)
     )
     head = text[launch.start : launch.configuration[0][0]]
-    column = _column(text, launch.start) + len(head)
+    last = head.rpartition("\n")[2]  # the configuration may begin on a line of its own
+    column = len(last) + (0 if "\n" in head else _column(text, launch.start))
     head += filled(configuration, column, width, ">>>(")
     lead = "" if "\n" in head else " " * _column(text, launch.start)
     column = len(f"{lead}{head}".rpartition("\n")[2])
@@ -84,3 +85,10 @@ def _with_aligned_arguments(was: str, text: str) -> str:
 
 def _column(text: str, offset: int) -> int:
     return offset - (text.rfind("\n", 0, offset) + 1)
+
+
+def limit_name(host: str) -> str:
+    """Returns the name for the largest number of blocks of a launch, in the case of a host function's other names."""
+    words = {*re.findall(r"\b(?!cuda|block|grid|thread)[a-z]\w*\b(?! *[(<])", host)}
+    camel, snake = (sum(re.search(case, one) is not None for one in words) for case in (r"[a-z][A-Z]", r"[a-z]_(?!t\b)[a-z]"))  # fmt: skip
+    return "maxBlocks" if camel > snake else "max_blocks"

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from kernelmate.records import Kernel
 from kernelmate.source import apply_edits
+from kernelmate.suggest.accumulators import with_own_accumulators
 from kernelmate.suggest.pieces import (
     INCLUDED,
     NAMESPACES,
@@ -56,6 +57,11 @@ def with_kept_comments(old: Kernel, new: Kernel) -> Kernel:
     body = None if after is None else after.function.child_by_field_name("body")
     if before is None or after is None or body is None:
         return new
+    new = with_own_accumulators(old, new, [one for one in _inside(old, before) if _is_true_still(_plain(one), old)])
+    after = read_tree(new)
+    body = None if after is None else after.function.child_by_field_name("body")
+    if after is None or body is None:
+        return new
     there = " ".join(_plain(one) for one in comments(new.unit.text))
     top = new.unit.text.find("\n", after.span(body)[0]) + 1
     edits: dict[int, str] = {}
@@ -86,6 +92,14 @@ def _stays(text: str, before: Tree, after: Tree) -> bool:
         return False
     names = {name for name in before.variables if not re.search(rf"\b{re.escape(name)}\b", after.kernel.source)}
     return corrected(text, REWRITTEN, (), before.kernel.name) == text and not names & set(re.findall(r"\w+", text))
+
+
+def _is_true_still(text: str, old: Kernel) -> bool:
+    """Returns True if a comment describes a value, and neither the old kernel's method nor its code."""
+    code = re.search(r"[;{}=]\s*(?:$|//)|^\s*#|\w\(", text) is not None
+    if code or KEPT.search(text) or _METHOD.search(text):
+        return False
+    return corrected(text, REWRITTEN, (), old.name) == text
 
 
 def _beside_number(old: Kernel, new: Kernel, text: str) -> int | None:

@@ -122,6 +122,30 @@ def named_numbers(kernel: Kernel, real: str) -> dict[float, str]:
     return {value: name for value, name in found.items() if value not in _PLAIN}
 
 
+def with_own_locals(kernel: Kernel, definition: str, helpers: str) -> str:
+    """Returns a generated kernel whose constant sizes have the names and values that the replaced one gave them.
+
+    A size that is `width / POOL_SIZE` there is declared so here; further places with its value have its name.
+    """
+    source, file = without_comments(kernel.source), without_comments(kernel.unit.text)
+    macros = dict(re.findall(r"^#[ \t]*define[ \t]+(\w+)[ \t]+\(?(\d+)\)?[ \t]*$", file, re.MULTILINE))
+    own: dict[str, tuple[str, str]] = {}
+    for name, value in re.findall(r"\b(?:int|size_t|\w+_t|auto) (\w+) = (\w+ / \w+);", source):
+        plain = re.sub(r"\w+", lambda word: macros.get(word[0], word[0]), value)
+        own.setdefault(plain, (name, value))
+    for found in re.finditer(r"^[ \t]+const \w+ (\w+) = (\w+ / \d+);$", definition, re.MULTILINE):
+        name, value = own.get(found[2], ("", ""))
+        if not name or (name != found[1] and re.search(rf"\b{name}\b", definition + helpers)):
+            continue
+        head, declared, rest = definition.partition(found[0])
+        if re.search(rf"\b{found[1]}\b", head):
+            continue
+        rest = re.sub(rf"\b{found[1]}\b", name, rest)
+        rest = re.sub(rf"\({re.escape(found[2])}\)", name, rest)
+        definition = head + declared.replace(f"{found[1]} = {found[2]}", f"{name} = {value}") + rest
+    return definition
+
+
 def with_warp_names(kernel: Kernel, definition: str, helpers: str, width: int) -> tuple[str, str]:
     """Returns a generated kernel and its helpers with named constants for the warp size and the full lane mask.
 
@@ -228,6 +252,30 @@ def noted_parameters(front: str, parts: Sequence[str], notes: Sequence[Parameter
     if notes[0].above:
         return f"{front}\n" + "\n".join(lines)
     return front + "\n".join(lines)[len(indent) :]
+
+
+def own_list(front: str, parts: Sequence[str], names: Sequence[str], source: str) -> str:
+    """Returns a function's head with the layout of a list that has comments, or each parameter on a line of its own.
+
+    The result is empty for another list.
+
+    Args:
+        front: the head up to its opening parenthesis.
+        parts: the parameters, as they are declared now.
+        names: their names.
+        source: the text that follows the opening parenthesis of the list.
+    """
+    if notes := parameter_notes(source, names):
+        return noted_parameters(front, parts, notes)
+    lines = source[: _closing(source)].rstrip().split("\n")
+    below = not lines[0].strip()
+    lines = lines[below:]
+    if len(parts) < 2 or len(lines) != len(parts) or any("," in one.rstrip().removesuffix(",") for one in lines):
+        return ""
+    if not below:
+        return noted_parameters(front, parts, [ParameterNotes() for _ in parts])
+    indent = lines[0][: len(lines[0]) - len(lines[0].lstrip())]
+    return f"{front}\n{indent}" + f",\n{indent}".join(parts) + ")"
 
 
 def _closing(plain: str) -> int:

@@ -12,7 +12,7 @@ from kernelmate.records import Argument, Contract, Kernel, Parameter
 from kernelmate.source import argument_shapes
 from kernelmate.source.folding import folded, width_of, wrapped
 from kernelmate.synthesis.identities import always_equal, divided_first, without_floors
-from kernelmate.synthesis.kept_text import file_constant, named_numbers, noted_parameters, parameter_notes
+from kernelmate.synthesis.kept_text import file_constant, named_numbers, own_list
 from kernelmate.synthesis.layout import in_paragraphs, without_unused
 from kernelmate.synthesis.names import Names, base_name, indent_of, without_bodies, without_comments, words_of
 from kernelmate.synthesis.plan import Refused
@@ -349,9 +349,9 @@ class KernelText:
         if not bounds and self.thread_constant:  # a launch with more threads fails instead of giving wrong results
             bounds = f"__launch_bounds__({self.thread_constant}) "
         bound = f"{front}{bounds.rstrip()}\n" if bounds else front  # as clang-format has it
-        notes = parameter_notes(source[match.end() :], [one.name for one in self.kernel.signature.parameters])
-        if notes:
-            return noted_parameters(f"{bound}{bare}(", parts, notes)
+        names = [one.name for one in self.kernel.signature.parameters]
+        if own := own_list(f"{bound}{bare}(", parts, names, source[match.end() :]):
+            return own
         opening, _, last = f"{bound}{bare}(".rpartition("\n")
         return f"{opening}\n{self.wrapped(last, parts)}" if opening else self.wrapped(last, parts)
 

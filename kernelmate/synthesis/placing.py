@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 
 from kernelmate.errors import SourceError
 from kernelmate.records import Contract, Kernel
 from kernelmate.source import apply_edits, change_launch, helpers_offset, parse_contract
-from kernelmate.source.folding import folded, width_of
-from kernelmate.source.host_code import side_declared
-from kernelmate.source.launch_style import with_launches_in_style
+from kernelmate.source.folding import folded, width_of, without_contracts
 from kernelmate.synthesis.file_style import FileStyle, in_file_style
 from kernelmate.synthesis.identities import always_equal
-from kernelmate.synthesis.kept_text import file_constant, has_own_block, with_warp_names
+from kernelmate.synthesis.kept_text import has_own_block, with_own_locals, with_warp_names
 from kernelmate.synthesis.kernel_text import GUARD, WrittenKernel
+from kernelmate.synthesis.launch_names import (
+    is_seen,
+    open_scopes,
+    with_named_block,
+    with_named_lanes,
+    with_named_numbers,
+    with_own_threads,
+)
 from kernelmate.synthesis.names import without_comments
 from kernelmate.synthesis.template_threads import definitions_of, threads_parameter, with_threads_parameter
 from kernelmate.synthesis.wide_sizes import with_wide_indices
@@ -37,25 +44,28 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     if parameter:
         width = width_of(kernel.unit.text)
         definition, helpers = with_threads_parameter(parameter, block[0], definition, helpers, width)
+    definition = with_own_locals(kernel, definition, helpers)
+    definition, helpers = _with_launched_constants(kernel, written, definition, helpers)
     helpers, definition = in_file_style(FileStyle.of(kernel, replaced=True), helpers, definition)
     written = replace(written, definition=definition, helpers=helpers)
-    edits = [(kernel.start, kernel.end, written.definition)]
+    edits = [(kernel.start, kernel.end, _in_own_comments(kernel, written.definition))]
     named = re.search(r"^constexpr int (\w+) = (\d+);  // threads per block$", written.helpers, re.MULTILINE)
-    named_block = named[1] if named is not None and block == (named[2],) and _is_seen(kernel) else ""
+    named_block = named[1] if named is not None and block == (named[2],) and is_seen(kernel) else ""
     if named_block and has_own_block(kernel):
         edits += sorted({(*site.block_span, named_block) for site in kernel.launches})
     if written.helpers:
         text = kernel.unit.text
         above = _above_comment(text, helpers_offset(kernel))
         before = text[:above].rstrip("\n")
-        edits.append((len(before), above, "\n\n" * bool(before) + f"{written.helpers}\n\n"))
+        added = _in_own_comments(kernel, _linked_as_needed(kernel, written.helpers))
+        edits.append((len(before), above, "\n\n" * bool(before) + f"{added}\n\n"))
     changed = _with_headers(apply_edits(kernel, edits))
     grid = _grid(contract, written, block)
     changed = change_launch(changed, contract=contract, grid=grid, block=block, shared=str(written.shared))
-    changed = _with_named_block(changed, named_block, block)
-    changed = _with_own_threads(changed, named)
-    changed = _with_grid_comment(changed, written, grid)
-    changed = _with_named_numbers(changed, written)
+    changed = with_named_block(changed, named_block, block)
+    changed = with_own_threads(changed, named)
+    changed = _with_limit_comment(kernel, _with_grid_comment(changed, written, grid), written)
+    changed = with_named_lanes(with_named_numbers(changed, written), written)
     in_force = parse_contract(changed) if kernel.contract_span is not None else None
     fallback = replace(contract, grid=grid, block=block, shared=str(written.shared))
     return changed, fallback if in_force is None else replace(fallback, line=in_force.line)
@@ -194,6 +204,34 @@ def _is_unused(line: str, text: str) -> bool:
     )
 
 
+def _with_launched_constants(kernel: Kernel, written: WrittenKernel, definition: str, helpers: str) -> tuple[str, str]:
+    """Returns a kernel and its helpers, where launches see those of the kernel's constants that give their numbers.
+
+    A constant becomes one of the file if the file has no other use for its name and no other constant has its value.
+    """
+    local = list(re.finditer(r"^[ \t]+constexpr int (\w+) = (\d+);((?:  //[^\n]*)?)\n", definition, re.MULTILINE))
+    block = (written.block,) if isinstance(written.block, int) else written.block
+    numbers = {*re.findall(r"(?<![\w.])\d+(?![\w.])", ", ".join([*written.grid, *map(str, block)]))}
+    file = without_comments(kernel.unit.text)
+    several = len(re.findall(r"\b__global__\b", file)) > 1
+    if several or not kernel.launches or not is_seen(kernel):
+        return definition, helpers
+    values = [*(one[2] for one in local), *re.findall(r"^constexpr int \w+ = (\d+);", helpers, re.MULTILINE)]
+    moved: list[str] = []
+    for one in local:
+        used = re.search(rf"\b{one[1]}\b", file + helpers)
+        if one[2] in numbers and one[2] != "1" and values.count(one[2]) == 1 and used is None and one[3]:
+            definition = definition.replace(one[0], "", 1)
+            moved.append(one[0].strip())
+    if not moved:
+        return definition, helpers
+    definition = re.sub(r"(\{\n)\n+", r"\1", definition, count=1)
+    first = re.match(r"(?:constexpr [^\n]*\n?)*", helpers)
+    assert first is not None
+    rest = helpers[first.end() :].lstrip("\n")
+    return definition, "\n".join([*first[0].strip().split("\n"), *moved]).strip() + f"\n\n{rest}" * bool(rest)
+
+
 def _with_shared_helpers(kernel: Kernel, definition: str, helpers: str) -> tuple[str, str]:
     """Returns a kernel and its helpers without helpers that the file has from an earlier generated kernel."""
     above = kernel.unit.text[: kernel.start]
@@ -202,53 +240,40 @@ def _with_shared_helpers(kernel: Kernel, definition: str, helpers: str) -> tuple
         if numbered is None or not piece.endswith("\n}"):
             continue
         plain = re.sub(rf"\b{numbered[1]}\b", numbered[2], piece)
-        if plain in above:
+        if _in_own_comments(kernel, _linked_as_needed(kernel, plain)) in above:
             helpers = "\n\n".join(one for one in helpers.split("\n\n") if one != piece)
             definition, helpers = (re.sub(rf"\b{numbered[1]}\b", numbered[2], one) for one in (definition, helpers))
     return definition, helpers
 
 
-def _with_named_numbers(kernel: Kernel, written: WrittenKernel) -> Kernel:
-    """Returns the kernel with launches that use its constants for tiles and packs instead of literals."""
-    if not _is_seen(kernel):
-        return kernel
-    named = re.findall(r"^constexpr int (\w+) = (\d+);  // (?!threads)", written.helpers, re.MULTILINE)
-    text, edits = kernel.unit.text, list[tuple[int, int, str]]()
-    for site in kernel.launches:
-        start, end = _initialiser_of(kernel, site.grid_span)
-        block = text[slice(*_initialiser_of(kernel, site.block_span))].strip()
-        threads = re.search(rf"^constexpr int {re.escape(block)} = (\d+);", written.helpers, re.MULTILINE)
-        constants = [(name, value) for name, value in named if int(value) > 1]
-        grid = _by_names(text[start:end], constants, block, threads[1] if threads is not None else block)
-        if grid == text[start:end]:
-            continue
-        edits.append((start, end, grid))
-    return with_launches_in_style(kernel, apply_edits(kernel, sorted(set(edits)))) if edits else kernel
+def _linked_as_needed(kernel: Kernel, helpers: str) -> str:
+    """Returns the helpers without `static` if they are placed in an unnamed namespace, which has the same effect."""
+    unnamed = any(re.fullmatch(r"namespace\s*\{", one) for one in open_scopes(kernel.unit.text[: kernel.start]))
+    return re.sub(r"^static (?=__device__ )", "", helpers, flags=re.MULTILINE) if unnamed else helpers
 
 
-def _by_names(grid: str, named: Sequence[tuple[str, str]], block: str, threads: str) -> str:
-    """Returns a launch's grid with literals, or products of the block and a constant, replaced by names, in order.
+_LINE_COMMENTS = re.compile(r"^[ \t]*// [^\n]*(?:\n[ \t]*// [^\n]*)*$|(?<=\S)[ \t]+// [^\n]*$", re.MULTILINE)
 
-    `block` is the text of the block, and `threads` its number of threads, if that is known.
-    """
-    left = list(named)
-    for constant, value in named:
-        taken = int(threads) * int(value) if threads.isdigit() else 0
-        if not any(other == str(taken) for _, other in named):
-            product = f"{block} * {constant}"
-            grid = re.sub(rf"\+ {taken - 1}\) / {taken}\b", f"+ {product} - 1) / ({product})", grid)
-    for found in re.findall(r"\+ \d+\) / (\d+)\b", grid):
-        name = next((name for name, value in left if value == found), None)
-        if name is None:
-            continue
-        left = [one for one in left if one[0] != name] if sum(value == found for _, value in left) > 1 else left
-        grid = re.sub(rf"\+ {int(found) - 1}\) / {found}\b", f"+ {name} - 1) / {name}", grid, count=1)
-    divided = re.fullmatch(r"\w+\(.*, (\d+)\)", grid)
-    for name, value in left if divided is not None else ():
-        grid = re.sub(rf", {value}\)$", f", {name})", grid)
-    for name, value in named:
-        grid = re.sub(rf"\* {value}\b", f"* {name}", grid)
-    return grid
+
+def _in_own_comments(kernel: Kernel, text: str) -> str:
+    """Returns a generated text with its comments between `/*` and `*/` if the file has no others outside of contracts."""
+    file = without_contracts(kernel.unit.text)
+    if "/*" not in file or re.search(r"(?<!:)//", re.sub(r"/\*.*?\*/", "", file, flags=re.DOTALL)):
+        return text
+    width = width_of(kernel.unit.text)
+
+    def between(found: re.Match[str]) -> str:
+        lines = [one.strip().removeprefix("//").strip() for one in found[0].strip().split("\n")]
+        lead = found[0][: len(found[0]) - len(found[0].lstrip())]
+        if (
+            not found[0].startswith(("\t", " ", "//"))
+            or text[text.rfind("\n", 0, found.start()) + 1 : found.start()].strip()
+        ):
+            return f"{lead}/* {lines[0]} */"
+        filled = textwrap.wrap(" ".join(lines), width - len(lead) - 6, break_long_words=False, break_on_hyphens=False)
+        return f"{lead}/* " + f"\n{lead}   ".join(filled) + " */"
+
+    return _LINE_COMMENTS.sub(between, text)
 
 
 def _with_grid_comment(kernel: Kernel, written: WrittenKernel, grid: tuple[str, ...]) -> Kernel:
@@ -264,6 +289,16 @@ def _with_grid_comment(kernel: Kernel, written: WrittenKernel, grid: tuple[str, 
     else:
         place, comment = start + line.end(), f"  # {written.grid_comment}"
     return apply_edits(kernel, [(place, place, comment)])
+
+
+def _with_limit_comment(old: Kernel, kernel: Kernel, written: WrittenKernel) -> Kernel:
+    """Adds the reason for the largest number of blocks to its new declaration in the host code: beside it, or above it."""
+    comment = written.grid_comment.rpartition("; ")[2]
+    found = re.search(r"^([ \t]*)const int (?:max_blocks|maxBlocks) = [^;\n]*;$", kernel.unit.text, re.MULTILINE)
+    if not comment or found is None or found[0] in old.unit.text:
+        return kernel
+    line = "\n".join(folded(f"{found[0]}  // {comment}", width_of(old.unit.text)))
+    return apply_edits(kernel, [(*found.span(), _in_own_comments(old, line))])
 
 
 def _grid(contract: Contract, written: WrittenKernel, block: tuple[str, ...]) -> tuple[str, ...]:
@@ -289,96 +324,6 @@ def _product(sides: tuple[str, ...]) -> int:
 
 def _filled(expression: str, names: dict[str, str]) -> str:
     return re.sub(r"\bblock(?:_[xyz])?\b", lambda name: names[name[0]], expression)
-
-
-def _is_seen(kernel: Kernel) -> bool:
-    """Returns True if a constant above the kernel is visible at all launches: no named namespace ends in between."""
-    text = kernel.unit.text
-    return kernel.unit.language == "cuda" and all(
-        site.start > kernel.end and _stays_open(text[: kernel.start], text[kernel.end : site.start])
-        for site in kernel.launches
-    )
-
-
-def _stays_open(before: str, between: str) -> bool:
-    """Returns True if `between` closes none of the scopes that `before` opens, except unnamed namespaces."""
-    opened = [""]
-    for scope in _SCOPES.finditer(without_comments(before)):
-        opened = opened[:-1] if scope[0] == "}" else [*opened, scope[0]]
-    depth = 0
-    for letter in re.findall(r"[{}]", without_comments(between)):
-        depth += 1 if letter == "{" else -1
-        if depth < 0:
-            if not re.fullmatch(r"namespace\s*\{", opened.pop() if opened else ""):
-                return False
-            depth = 0
-    return True
-
-
-_SCOPES = re.compile(r"(?:namespace\s*)?\{|\}")
-
-
-def _with_named_block(kernel: Kernel, name: str, block: tuple[str, ...]) -> Kernel:
-    """Returns the kernel with launches that use its constant for the threads per block."""
-    text = kernel.unit.text
-    spans, edits = set[tuple[int, int]](), list[tuple[int, int, str]]()
-    for site in kernel.launches if name else ():
-        given = text[slice(*site.block_span)].strip()
-        grid_span = site.grid_span
-        if given == block[0]:
-            spans.add(site.block_span)
-        elif given.isidentifier():
-            form = rf"\b(?:int|unsigned|auto)[ \t]+{given}[ \t]*=[ \t]*({block[0]})[ \t]*[;,]"
-            numbers = re.finditer(
-                rf"{form}|\bdim3[ \t]+(?:const[ \t]+)?(?:\w+\([^;]*, )?{given}[({{]({block[0]})[)}}]", text
-            )
-            spans |= {found.span(found.lastindex or 0) for found in numbers if found.start() > kernel.end}
-            grid_span = _initialiser_of(kernel, site.grid_span)
-        grid = text[slice(*grid_span)]
-        shared_out = re.sub(rf"\({block[0]} / (\d+)\)", rf"({name} / \1)", grid)  # rows of a block
-        shared_out = re.sub(r"\+ \((\w+ / \d+)\) - 1\)", r"+ \1 - 1)", shared_out)
-        threads = rf"\b({name}|{given})" if given.isidentifier() else rf"\b({name})"
-        for number in {found[1] for found in re.findall(rf"{threads} / (\d+)\b", shared_out)}:
-            lanes = file_constant(kernel, number, "warp|lanes") or number
-            shared_out = re.sub(rf"{threads} / {number}\b", rf"\1 / {lanes}", shared_out)
-        edits += [(*grid_span, shared_out)] if shared_out != grid else []
-    edits += [(*span, name) for span in spans]
-    if not edits:
-        return kernel
-    return with_launches_in_style(kernel, apply_edits(kernel, sorted(set(edits))))
-
-
-def _initialiser_of(kernel: Kernel, span: tuple[int, int]) -> tuple[int, int]:
-    """Returns the offsets of a launch side: of the initialiser if the side is a variable, else of its own text."""
-    declared = side_declared(kernel.unit.text, kernel.unit.text[slice(*span)].strip(), span[0])
-    return span if declared is None else (declared.start, declared.end)
-
-
-def _with_own_threads(kernel: Kernel, named: re.Match[str] | None) -> Kernel:
-    """Returns the kernel with the file's constant for its block in place of the written one of the same value.
-
-    The file's is an integer constant or a macro above the kernel, which every launch has as its block.
-    """
-    text = kernel.unit.text
-    names = set[str]()
-    for site in kernel.launches:
-        side, initial = (
-            text[slice(*one)].strip() for one in (site.block_span, _initialiser_of(kernel, site.block_span))
-        )
-        names.add(initial if initial.isidentifier() else side)
-    if named is None or len(names) != 1 or not (own := names.pop()).isidentifier() or own == named[1]:
-        return kernel
-    head = r"^(?:(?:static )?const(?:expr)? int|#define) "
-    given = list(re.finditer(rf"{head}{own}(?: = |[ \t]+)\(?(\d+)\)?;?[ \t]*(?://.*)?$", text, re.MULTILINE))
-    line = re.search(rf"^constexpr int {named[1]} = {named[2]};[^\n]*\n", text, re.MULTILINE)
-    if len(given) != 1 or given[0][1] != named[2] or line is None or given[0].start() > line.start():
-        return kernel
-    end = line.end() + (text[line.end() :].startswith("\n") and text[: line.start()].endswith("\n\n"))
-    edits = [(line.start(), end, "")]
-    for use in re.finditer(rf"^[^\n]*\b{named[1]}\b[^\n]*$", text, re.MULTILINE):
-        changed = re.sub(rf"\b{named[1]}\b", own, use[0])
-        edits += [(*use.span(), "\n".join(folded(changed, width_of(text))))] if use.start() != line.start() else []
-    return apply_edits(kernel, sorted(edits))
 
 
 _LICENCE = re.compile(r"copyright|licen[cs]e|SPDX|all rights reserved|@file", re.IGNORECASE)

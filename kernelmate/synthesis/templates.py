@@ -13,6 +13,7 @@ from kernelmate.source.dtypes import c_type_dtype
 from kernelmate.source.instances import template_arguments
 from kernelmate.source.template_parameters import TemplateParameter, template_parameters
 from kernelmate.source.template_uses import inferred_instances
+from kernelmate.synthesis.names import without_comments
 from kernelmate.synthesis.plan import Refused
 
 _INTEGRAL = re.compile(r"(?:const )?(?:(?:unsigned|signed|long|int|short|size_t|std::size_t|u?int\d+_t)\s*)+")
@@ -187,6 +188,49 @@ def _check_uses(
 
 _MOVED = frozenset({"float", "double", "half", "__half", "__nv_bfloat16"})
 """Types of elements that no index has."""
+
+
+def with_block_sides(
+    kernel: Kernel, template: Template | None, definition: str, helpers: str
+) -> tuple[Template | None, str]:
+    """Returns the template and a definition that has a template parameter as the measure of its tiles.
+
+    That is a parameter that the baseline uses only to count threads along the grid. The text's constants of once, twice
+    and half its value depend on it, so that the text serves every value of it, and its guard tests one condition less.
+    """
+    if template is None or " || " in template.condition or helpers:
+        return template, definition
+    body = without_comments(kernel.source).partition("{")[2]
+    for test in template.condition.split(" && "):
+        name, _, value = test.partition(" == ")
+        along = re.sub(rf"\bblockIdx\.[xyz] \* {name}\b|\b{name} \* blockIdx\.[xyz]\b", "", body)
+        if not value.isdigit() or along == body or re.search(rf"\b{name}\b", along):
+            continue
+        forms = {str(2 * int(value)): f"2 * {name}", value: name}
+        forms |= {} if int(value) % 2 else {str(int(value) // 2): f"{name} / 2"}
+        declared = re.findall(r"^[ \t]+constexpr int \w+ = (\d+);", definition, re.MULTILINE)
+        bound = re.search(r"__launch_bounds__\((\d+)\)", definition)
+        if not declared or not {*declared} <= forms.keys() or (bound is not None and int(bound[1]) != int(value) ** 2):
+            continue
+        left = " && ".join(one for one in template.condition.split(" && ") if one != test)
+        guards = "".join(template.guard), "".join(replace(template, condition=left).guard)
+        even = f'static_assert({name} % 2 == 0, "whole tiles");' if f"{name} / 2" in map(forms.get, declared) else ""
+        was = _guard_of(definition, guards[0])
+        indent = re.match(r"[ \t]*", definition[definition.rfind("\n", 0, definition.find(was)) + 1 :])
+        now = f"\n{indent[0] if indent else ''}".join(one for one in (guards[1], even) if one)
+        definition = definition.replace(was, now, 1) if now else re.sub(rf"[ \t]*{re.escape(was)}\n", "", definition, count=1)  # fmt: skip
+        for number, form in forms.items():
+            definition = re.sub(rf"(?m)^([ \t]+constexpr int \w+ = ){number};", rf"\g<1>{form};", definition)
+        if bound is not None:
+            definition = definition.replace(bound[0], f"__launch_bounds__({name} * {name})", 1)
+        template = replace(template, condition=left)
+    return template, definition
+
+
+def _guard_of(definition: str, guard: str) -> str:
+    """Returns a guard as a definition has it, which may have wrapped it."""
+    found = re.search(r"\s+".join(map(re.escape, guard.split())), definition)
+    return guard if found is None else found[0]
 
 
 def for_every_type(template: Template | None, definition: str, helpers: str) -> str:

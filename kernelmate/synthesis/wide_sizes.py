@@ -39,10 +39,16 @@ def _retyped(text: str, name: str, kind: str) -> str:
     if re.search(rf"\bbody\([^;]*, {name}\);", text):
         text = re.sub(r"(\[&\]\([^()]*, )int\) \{", rf"\g<1>{kind}) {{", text)
     return re.sub(
-        rf"\b{re.escape(kind)} {name} = [^;]*;",
-        lambda one: one[0].replace("static_cast<size_t>(", f"static_cast<{kind}>("),
+        rf"\b(?:const )?{re.escape(kind)} {name} = [^;]*;",
+        lambda one: _aligned(one[0].replace("static_cast<size_t>(", f"static_cast<{kind}>("), kind),
         text,
     )
+
+
+def _aligned(declaration: str, kind: str) -> str:
+    """Returns a declaration, whose type was `size_t` or `int`, with further lines moved as far as its value."""
+    longer = len(kind) - len("size_t" if "static_cast<" in declaration else "int")
+    return re.sub(r"\n( +)", lambda one: "\n" + " " * max(len(one[1]) + longer, 0), declaration)
 
 
 def _compared(code: str, wide: Mapping[str, str]) -> dict[str, str]:

@@ -78,7 +78,7 @@ from kernelmate.synthesis.searches import with_searches
 from kernelmate.synthesis.size_text import MissingSize
 from kernelmate.synthesis.splitting import with_split_axes
 from kernelmate.synthesis.stacked import spread_stacks, with_joined_results
-from kernelmate.synthesis.templates import for_every_type
+from kernelmate.synthesis.templates import for_every_type, with_block_sides
 from kernelmate.synthesis.transposed import with_columns
 from kernelmate.synthesis.window_plan import output_shapes
 
@@ -128,7 +128,8 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract, *, new: bool =
         try:
             for one in way():
                 own = KernelText(kernel, contract)
-                text = for_every_type(own.template, one.definition, one.helpers) if moves else one.definition
+                template, text = with_block_sides(kernel, own.template, one.definition, one.helpers)
+                text = for_every_type(template, text, one.helpers) if moves else text
                 found = with_own_sides(replace(one, why=one.why + assumed, definition=text), own)
                 yield with_searches(found, own)
             return

@@ -246,7 +246,8 @@ def _rewritten(
         )
         if now != text and method:
             said = method if own or not others else f"In {_leaf(kernel.name)}, {method[0].lower()}{method[1:]}"
-            now = f"{now} {said}".strip()
+            ended_by = "" if not now or now[-1] in ".:;!?" else "."
+            now = f"{now}{ended_by} {said}".strip()
             method = ""
         changed = changed or now != text
         if now == text:

@@ -19,7 +19,6 @@ from kernelmate.synthesis.kernel_text import (
     KernelText,
     WrittenKernel,
     block_of,
-    camel,
     fresh_names,
     type_word,
 )
@@ -237,7 +236,7 @@ class _Interleaved(WindowText):
         kernel, local, plan = self.kernel, self.local, self.plan
         bare = kernel.base_name
         function = kernel.names.outermost(f"{bare}_results")
-        width = kernel.names.outermost(f"k{camel(bare)}Results")
+        width, declared = kernel.constant("PerThread", self.count, "neighbouring results per thread")
         outer = [f"int {name}" for name in self.outer_names]
         kind = "long long" if len(plan.domain) == 1 else "int"
         inner = self._function()
@@ -248,7 +247,7 @@ class _Interleaved(WindowText):
         )
         comment = f"// Computes {local.kResults} neighbouring results: several of them from whole packs of each array."
         helper = kernel.definition(f"template <int {local.kResults}>\n{head}", inner)
-        constant = f"constexpr int {width} = {self.count};  // neighbouring results per thread\n"
+        constant = f"{declared[0]}\n"
         constant += f"constexpr int {self.bytes} = {WIDEST};  // bytes of the widest access"
         bounds, constants = self._block()
         blocks, body = self._launched(function, passed, width)

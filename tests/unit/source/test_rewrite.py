@@ -441,7 +441,7 @@ def test_arguments_that_would_need_two_lines_more_beside_a_launch_go_below_it() 
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("k<<<1, 256>>>(p, count, 3)", "  const int blocks = (count + 4095) / 4096;\n  k<<<blocks < 528 ? blocks : 528, 256>>>"),
+        ("k<<<1, 256>>>(p, count, 3)", "  const int blocks = (count + 4095) / 4096;\n  const int max_blocks = 528;\n  k<<<blocks < max_blocks ? blocks : max_blocks, 256>>>"),
         ("int blocks = 7;\n  k<<<1, 256>>>(p, blocks, 3)", "  k<<<((blocks + 4095) / 4096 < 528 ? (blocks + 4095) / 4096 : 528), 256>>>"),
         ("if (count)\n    k<<<1, 256>>>(p, count, 3)", "    k<<<((count + 4095) / 4096 < 528 ? (count + 4095) / 4096 : 528), 256>>>"),
     ],

@@ -80,7 +80,7 @@ def test_a_thread_loads_whole_packs_of_channels(make: Any, tmp_path: Path) -> No
     args, reference, body = CASES["channels of bytes"]
     kernel, contract = make(args, reference, body=body, grid=BY_I, sizes=SIZES)
     (text,) = interleaved.written(trace(contract, tmp_path), KernelText(kernel, contract))
-    assert "constexpr int kWorkResults = 16;" in text.helpers
+    assert "constexpr int kPerThread = 16;" in text.helpers
     assert "(48, 16 bytes of a row at a time)" in text.why
 
 
@@ -116,7 +116,7 @@ def test_a_maximum_drops_nan_only_where_the_old_kernel_does(make: Any, tmp_path:
 
 def test_whole_packs_are_asked_for_once_and_by_their_names(make: Any, tmp_path: Path) -> None:
     text = pooled(make, tmp_path, "")
-    assert re.findall(r"\bw[ /2)]*% [^;&]*", text) == ["w % (2 * kWorkResults) == 0"]
+    assert re.findall(r"\bw[ /2)]*% [^;&]*", text) == ["w % (2 * kPerThread) == 0"]
     assert "__launch_bounds__(kThreadsX * kThreadsY)" in text
     assert not re.search(
         r"[^\w](?:32|8)\b", text.replace("constexpr int kThreadsX = 32;", "").replace("kThreadsY = 8;", "")

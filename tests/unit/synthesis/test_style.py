@@ -228,8 +228,8 @@ def test_a_changed_launch_changes_its_dim3_variables(make: Any, tmp_path: Path) 
     kernel, contract = with_host(tmp_path, host)
     found = file_of(kernel, contract, tmp_path)
     assert "work<<<g, b>>>(x, y, h, w);" in found.unit.text
-    assert "dim3 b(32, 8);" in found.unit.text
-    assert "dim3 g((w + 31) / 32, (h + 31) / 32);" in found.unit.text
+    assert "dim3 b(kTile, kRows);" in found.unit.text
+    assert "dim3 g((w + kTile - 1) / kTile, (h + kTile - 1) / kTile);" in found.unit.text
     assert screen(kernel, found) is None
 
 
