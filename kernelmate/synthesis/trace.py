@@ -83,10 +83,13 @@ def _counted(contract: Contract, directory: Path) -> Graph | None:
     if own is None:
         return None
     try:
-        graph = _alike(own, directory, literal=False)
-    except ReferenceFailed:
-        return None
-    return graph if counted_by(graph) & {one.name for one in contract.args if is_count(one)} else None
+        for size in sizes_to_trace(own)[:1]:
+            _, graph = _traced(own, directory, size, literal=False)
+            if counted_by(graph) & {one.name for one in contract.args if is_count(one)}:
+                return _alike(own, directory, literal=False)
+    except (ReferenceFailed, Unequal):
+        pass  # as without counts
+    return None
 
 
 def _is_free(argument: Argument) -> bool:
