@@ -280,7 +280,11 @@ class CaseJudge:
 
             record.note(FindingCode.NAN_HANDLING, "error", lost_nan.find(outcome, theirs.nans, answer, closer))
         if self._written and shot.style.plants_nan and answer is not None and not outcome.stopped:
-            record.note(FindingCode.NAN_HANDLING, "error", lost_nan.find_of_reference(outcome, answer, partial(self.oracle.evaluated, size)))
+            record.note(
+                FindingCode.NAN_HANDLING,
+                "error",
+                lost_nan.find_of_reference(outcome, answer, partial(self.oracle.evaluated, size)),
+            )
         return replace(self._seen(record, outcome, settled, baseline_right, weight), guessed=guessed)
 
     def _seen(

@@ -29,7 +29,7 @@ def with_exit(body: Sequence[str], carried: Sequence[str], turn: str) -> list[st
         changed = _unconditional(body, carried, found[1])
         if changed is not None and not any(found[1] in words_of(one) for one in changed if one != line):
             changed[place] = f"if ({_negated(found[2])}) break;"
-            return _folded(changed)
+            return without_copies(changed)
     return list(body)
 
 
@@ -60,8 +60,8 @@ def _negated(condition: str) -> str:
     return f"!{condition}" if condition.isidentifier() else f"!({condition})"
 
 
-def _folded(lines: Sequence[str]) -> list[str]:
-    """Returns the statements without locals that one other statement only copies."""
+def without_copies(lines: Sequence[str]) -> list[str]:
+    """Returns a loop's statements without locals that one other statement only copies to another local."""
     lines = list(lines)
     while (found := next(filter(None, (_copied(lines, at) for at in range(len(lines)))), None)) is not None:
         at, use, name, value = found
@@ -76,7 +76,11 @@ def _copied(lines: Sequence[str], at: int) -> tuple[int, int, str, str] | None:
     if declared is None:
         return None
     uses = [place for place, one in enumerate(lines) if place != at and declared[1] in words_of(one)]
-    if len(uses) != 1 or not lines[uses[0]].endswith(f" = {declared[1]};"):
+    if len(uses) != 1 or not re.fullmatch(rf"(?:const [\w ]+ )?\w+ = {declared[1]};", lines[uses[0]]) or uses[0] < at:
         return None
-    assigned = {one.partition(" = ")[0].lstrip("+").rstrip(";").split()[-1] for one in lines[at + 1 : uses[0]]}
+    if "[" in declared[2] and any("] = " in one for one in lines[at + 1 : uses[0]]):
+        return None  # a load stays before stores
+    assigned = {
+        one.partition(" = ")[0].lstrip("+").rstrip(";").split()[-1] for one in lines[at + 1 : uses[0]] if one.strip()
+    }
     return None if assigned & words_of(declared[2]) else (at, uses[0], declared[1], declared[2])

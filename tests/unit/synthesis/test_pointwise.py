@@ -32,7 +32,8 @@ def test_values_for_each_channel_are_read_by_element_beside_packs(
     assert [one.schedule for one in found] == ["pointwise"]
     text = found[0].definition
     assert f"mean[(base + j) % {channels}]" in text
-    assert f"{channels} % kPack" not in text and "mean_pack" not in text
+    assert f"{channels} % kPack" not in text
+    assert "mean_pack" not in text
 
 
 def test_a_row_of_whole_packs_keeps_packs_of_its_vector(make: Any, tmp_path: Path) -> None:
