@@ -258,6 +258,8 @@ class _SweepText(PositionTexts):
             for number in range(half):
                 said = self.graph.nodes[turns[half + number][0]].name
                 (text,) = expressions.locals_for([self.all.start(turns[number])], lines)
+                if not said:
+                    said = self._state_name(result, number)
                 wanted = said if kernel.names.is_free(said) else f"last_{said}" if said else "carried"
                 name = kernel.names.fresh(wanted)
                 lines.append(f"{kernel.real} {name} = {text};")
@@ -273,6 +275,14 @@ class _SweepText(PositionTexts):
         expressions.known = dict(self.after)
         body = self._hoisted(without_copies(body), lines)
         return [*lines, f"#pragma unroll {AHEAD}", *block_of(head, body)]
+
+    def _state_name(self, result: Key, number: int) -> str:
+        """Returns the reference's name of a carried value, if a local may have it."""
+        loop, free = self.plan.node(result).data[0], self.kernel.names.is_free
+        states = [
+            node.name for node in self.graph.nodes if node.op in ("state", "recur") and node.data[:2] == (loop, number)
+        ]
+        return next((name for name in states if name and free(name)), "")
 
     def _hoisted(self, body: Sequence[str], lines: list[str]) -> list[str]:
         """Returns a loop's statements with elements of the thread's own position loaded before it, once for all loops."""

@@ -188,10 +188,10 @@ def test_loops_side_by_side_are_one(make: Any, tmp_path: Path) -> None:
 
 def test_a_polynomial_is_evaluated_in_one_statement_for_each_coefficient(make: Any, tmp_path: Path) -> None:
     args = {"x": "in float32[n]", "k": "in float32[terms]", "y": "out float32[n]", "n": "int32", "terms": "int32"}
-    reference = "def reference(x, k):\n    value = np.zeros_like(x)\n    for c in k[::-1]:\n        value = value * x + c\n    return value"
+    reference = "def reference(x, k):\n    power_sum = np.zeros_like(x)\n    for c in k[::-1]:\n        power_sum = power_sum * x + c\n    return power_sum"
     kernel, contract = make(
         args, reference, sizes="{ n = 40, terms = 12 }, { n = 7, terms = 3 }", grid="cdiv(n, block)"
     )
     text = next(iter(kernels_for(trace(contract, tmp_path), kernel, contract))).definition
     assert "const float x_i = x[i];" in text
-    assert "    value = value * x_i + k[terms - 1 - step];\n" in text
+    assert "    power_sum = power_sum * x_i + k[terms - 1 - step];\n" in text
