@@ -12,7 +12,7 @@ their data, are:
 - `take` along the first axis: element `[index[...], ...]` of the first operand;
 - `gather` along the last axis: element `[..., index[...]]` of the first operand, with the index's shape;
 - `pick` (axis): elements of an axis by index, the index's axes in its place; `along` (axis): NumPy's `take_along_axis`;
-- `scan` (kind as of `reduce`, axis, and whether from its end): the results of all beginnings of the axis;
+- `scan` (kind as of `reduce`, or `logaddexp`, axis, and whether from its end): the results of all beginnings of the axis;
 - `state` (numbers of a loop, and of a value that it carries): that value before each iteration, an axis for the iterations;
 - `recur` (numbers as of `state`, `all`, `before` or `last`, axis, whether from its end, iterations): a carried value after or before each iteration,
   or after the last one, where the axis is 1 long; operands are what all values of the loop begin with, then what follows a `state`;
@@ -205,7 +205,9 @@ def _indexed(node: Node, args: Sequence[Any], shape: tuple[int, ...]) -> Any:
 
 def _scan(node: Node, array: Any) -> Any:
     kind, axis, backwards = node.data
-    ufunc = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[str(kind)]
+    ufunc = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "logaddexp": np.logaddexp}[
+        str(kind)
+    ]
     place = int(axis or 0)
     return (
         np.flip(ufunc.accumulate(np.flip(array, place), place), place) if backwards else ufunc.accumulate(array, place)

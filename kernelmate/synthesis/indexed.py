@@ -18,13 +18,15 @@ from kernelmate.synthesis.slices import diff, flip
 
 
 def scanned(a: Array, kind: str, axis: Any = None, dtype: Any = None, out: Any = None) -> Array:
-    """Computes a scan (`sum`, `prod`, `max` or `min`) along an axis."""
+    """Computes a scan (`sum`, `prod`, `max`, `min` or `logaddexp`) along an axis."""
     another = dtype is not None and (np.dtype(dtype).kind == "f") != (a.dtype.kind == "f")
-    if out is not None or another or kind not in ("sum", "prod", "max", "min"):
+    if out is not None or another or kind not in ("sum", "prod", "max", "min", "logaddexp"):
         raise Untraceable(f"a scan ({kind}) with out or another kind of dtype, or of another operation")
     if axis is None and a.ndim != 1:
         raise Untraceable(f"a scan ({kind}) of an array whose axes it merges")
     place = 0 if axis is None else int(axis) % a.ndim
+    if kind == "logaddexp" and a.dtype.kind != "f":
+        a = cast(a, np.float64)
     if a.dtype.kind in "bu" or (a.dtype.kind == "i" and kind in ("sum", "prod")):
         a = cast(a, np.int64)
     if text_of(a.shape[place]) == "1":

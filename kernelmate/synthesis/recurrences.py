@@ -18,17 +18,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernelmate.synthesis.arrays import Array, Builder, broadcast, cast
+from kernelmate.synthesis.carried_scans import scanned_state
 from kernelmate.synthesis.graph import Graph, Node, pruned
 from kernelmate.synthesis.index_maps import ORDINARY, OTHERWISE, AxisMap, linear
 from kernelmate.synthesis.primitives import spread, view_of, where
-from kernelmate.synthesis.ragged import reduced_rows
 from kernelmate.synthesis.sizes import Untraceable, text_of
-from kernelmate.synthesis.ufuncs import mapped
 
 if TYPE_CHECKING:
     from kernelmate.synthesis.loops import TracedLoop
 
-_COMBINING = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
 ALL, BEFORE, LAST = "all", "before", "last"
 """Results of a recurrence: the values after all iterations, the values before them, and the value after the last one.
 """
@@ -204,7 +202,7 @@ def _check(loop: TracedLoop, builder: Builder, state: State) -> None:
 def _solved(loop: TracedLoop, builder: Builder, state: State) -> Array:
     """Records the replacements of a state and its next value; returns the value after the last iteration."""
     assert state.following is not None
-    found = _scanned(loop, builder, state)
+    found = scanned_state(loop, builder, state)
     if found is not None:
         return found
     number = loop.states.index(state)
@@ -248,76 +246,6 @@ def _with_turn_axis(state: State, loops: tuple[TracedLoop, ...]) -> int:
     return view_of(start.builder, start.node, [None] * (len(loops) + rank - start.ndim) + [*range(start.ndim)], ()).node
 
 
-def _scanned(loop: TracedLoop, builder: Builder, state: State) -> Array | None:
-    """Converts a state that is only summed, multiplied or bounded to a scan; returns its last value.
-
-    The result is None for any other state.
-    """
-    nodes, placeholder = builder.nodes, state.placeholder
-    assert state.following is not None
-    found = _combined(loop, builder, state)
-    if loop.rows is not None:
-        if found is None or _is_read(builder, placeholder.node, state.following.node, state.following.node):
-            raise Untraceable(
-                "a loop over a row's elements between two offsets that does more than reduce values of these elements"
-            )
-        return _continued(state.start, reduced_rows(loop, found[1], found[0]), found[0])
-    if found is None:
-        return None
-    kind, value = found
-    if kind != "sum" and _is_read(builder, placeholder.node, state.following.node):
-        return None  # the value before a turn cannot be found from the one after it
-    loops = tuple(builder.open)
-    shape, place = nodes[placeholder.node].shape, loops.index(loop)
-    sides = [builder.dim(text) for text in shape]
-    wide = spread(cast(value, placeholder.dtype), loops, placeholder.ndim)
-    if nodes[wide].shape != shape:
-        zero = builder.put("constant", (), sides, placeholder.dtype, (0,), loops)
-        wide = builder.put("map", [wide, zero.node], sides, placeholder.dtype, ("add",), loops).node
-    scan = builder.put("scan", [wide], sides, placeholder.dtype, (kind, place, loop.backwards), loops)
-    after = _continued(state.start, scan, kind)
-    if kind == "sum":
-        before: Array = after - value
-        builder.instead[placeholder.node] = before.node, loop.number
-    builder.instead[state.following.node] = after.node, loop.number
-    kept = tuple(one for one in loops if one is not loop)
-    total = builder.put("reduce", [wide], sides[:place] + sides[place + 1 :], placeholder.dtype, (kind, place), kept)
-    return _continued(state.start, total, kind)
-
-
-def _continued(start: Array, value: Array, kind: str) -> Array:
-    """Returns the loop's start value combined with a value computed from all iterations."""
-    return value if _is_neutral(start, kind) else mapped(value.builder, _UFUNCS[kind], (start, value))
-
-
-def _combined(loop: TracedLoop, builder: Builder, state: State) -> tuple[str, Array] | None:
-    """Returns the kind of a scan, and the value that each iteration adds; None for other states."""
-    assert state.following is not None
-    node, chosen = builder.nodes[state.following.node], None
-    if node.op == "map" and node.data[0] == "where" and loop.peeled and node.args[0] == loop.is_first().node:
-        chosen = Array(builder, node.args[1])
-        node = builder.nodes[node.args[2]]
-    kind = _COMBINING.get(str(node.data[0]), "") if node.op == "map" else ""
-    others = [one for one in node.args if one != state.placeholder.node]
-    if not kind or len(others) != 1 or len(node.args) != 2 or builder.depends(others[0], loop.number):
-        return None
-    if (chosen is not None and kind != "sum") or (kind in ("max", "min") and state.placeholder.dtype.kind != "f"):
-        return None
-    if chosen is not None and loop.peeled > 1:
-        return None  # in the first turns it is the sum itself that is chosen
-    value = Array(builder, others[0])
-    return kind, value if chosen is None else where(loop.is_first(), chosen, value)
-
-
-_UFUNCS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
-
-
-def _is_read(builder: Builder, placeholder: int, following: int, *more: int) -> bool:
-    """Returns True if a value other than the next state depends on the state."""
-    values = {placeholder, *more}
-    return any(values & {*node.args} and index != following for index, node in enumerate(builder.nodes))
-
-
 def without_unread(graph: Graph) -> Graph:
     """Returns a graph without carried values that nothing reads, such as locals that each iteration assigns first."""
     read = {node.data[:2] for node in graph.nodes if node.op in ("state", "recur")}
@@ -332,11 +260,6 @@ def without_unread(graph: Graph) -> Graph:
         nodes.append(node)
     found = pruned(nodes, graph.outputs)
     return found if found == graph else without_unread(found)
-
-
-def _is_neutral(start: Array, kind: str) -> bool:
-    node = start.builder.nodes[start.node]
-    return node.op == "constant" and node.data[0] == {"sum": 0, "prod": 1, "max": -np.inf, "min": np.inf}[kind]
 
 
 def in_first_turn(loop: TracedLoop, a: Array) -> Array | None:

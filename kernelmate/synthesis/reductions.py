@@ -5,6 +5,7 @@ Those of argmax and argmin combine pairs of a value and its position.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,9 +16,9 @@ from kernelmate.synthesis.nan_values import kinds_that_keep_nan
 EXTREMES = {"argmax": ("max", ">"), "argmin": ("min", "<")}
 """For each reduction to a position, the corresponding value reduction, and the comparison."""
 
-STARTS = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
+STARTS = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf"), "logaddexp": -float("inf")}
 RESULT_NAMES = {"sum": "sum", "prod": "product", "max": "largest", "min": "smallest"}
-"""For reductions of floats, their initial values and names for their results."""
+"""For reductions of floats, and the scan `logaddexp`, their initial values and names for their results."""
 
 LOWEST = {"int": "-2147483647 - 1", "long long": "-9223372036854775807LL - 1"}
 HIGHEST = {"int": "2147483647", "long long": "9223372036854775807LL"}
@@ -154,6 +155,9 @@ _COMBINE = {
     "or": "{0} |= {1};",
 }
 
+LOG_SUM = "logaddexp"
+"""The kind of scans that NumPy's `logaddexp.accumulate` computes."""
+
 _KEEPING = {"max": ">", "min": "<"}
 """Comparison operators of reductions whose CUDA functions drop NaN."""
 
@@ -231,9 +235,10 @@ class Reductions:
         if kind in _KEEPING and ctype not in ("", self.kernel.real):
             wide = ctype == "long long" and not value.startswith(("static_cast<long long>(", "__shfl"))
             return f"{target} = {kind}({target}, {f'static_cast<long long>({value})' if wide else value});"
-        if kind in self._keep_nan:
+        if kind in self._keep_nan or kind == LOG_SUM:
             if kind not in self._keeping:
-                self._keeping[kind] = self.kernel.names.outermost(f"nan_{kind}")
+                wanted = "log_add_exp" if kind == LOG_SUM else f"nan_{kind}"
+                self._keeping[kind] = self.kernel.names.outermost(wanted)
             return f"{target} = {self._keeping[kind]}({target}, {value});"
         return _COMBINE[kind].format(target, value, "f" if self.kernel.real == "float" else "")
 
@@ -261,15 +266,32 @@ class Reductions:
         functions = self._texts()
         lines: list[str] = []
         first, second, ctype = self.names.first, self.names.second, self.kernel.real
+        suffix = "f" if ctype == "float" else ""
         for kind, name in self._keeping.items() if self._warps is None else ():
-            body = [f"return {first} {_KEEPING[kind]} {second} || isnan({first}) ? {first} : {second};"]
-            comment = f"// As np.{kind} and unlike f{kind}{'f' if ctype == 'float' else ''}, returns NaN if either argument is NaN."
+            if kind == LOG_SUM:
+                comment, body = self._log_sum(suffix)
+            else:
+                body = [f"return {first} {_KEEPING[kind]} {second} || isnan({first}) ? {first} : {second};"]
+                comment = f"// As np.{kind} and unlike f{kind}{suffix}, returns NaN if either argument is NaN."
             lines += [
                 comment,
                 self._device(f"{ctype} {name}({ctype} {first}, {ctype} {second})", body),
                 "",
             ]
         return [*lines, *self.extremes.texts(), *functions]
+
+    def _log_sum(self, suffix: str) -> tuple[str, list[str]]:
+        """Returns the comment and the statements of a function like `np.logaddexp`, of which the arguments may be infinite."""
+        first, second, log_two = self.names.first, self.names.second, f"{math.log(2):.9g}{suffix}"
+        if not suffix:
+            log_two = repr(math.log(2))
+        comment = (
+            "// Logarithm of the sum of two exponentials. Equal infinities, whose difference is NaN, give themselves."
+        )
+        return comment, [
+            f"if ({first} == {second}) return {first} + {log_two};",
+            f"return fmax{suffix}({first}, {second}) + log1p{suffix}(exp{suffix}(-fabs{suffix}({first} - {second})));",
+        ]
 
     def _texts(self) -> list[str]:
         lines: list[str] = []

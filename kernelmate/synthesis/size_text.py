@@ -57,6 +57,11 @@ def _size_text(node: ast.expr, parameters: Mapping[str, str]) -> tuple[str, int]
                 )
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return f"-{bound(_size_text(operand, parameters), ATOM)}", PRODUCT
+        case ast.Call(func=ast.Name(id="cdiv"), args=[left, ast.Constant(value=int() as by)]) if by > 1:
+            return f"({bound(_size_text(left, parameters), SUM)} + {by - 1}) / {by}", PRODUCT
+        case ast.Call(func=ast.Name(id="cdiv"), args=[left, right]):
+            by, divisor = (bound(_size_text(right, parameters), level) for level in (SUM, ATOM))
+            return f"({bound(_size_text(left, parameters), SUM)} + {by} - 1) / {divisor}", PRODUCT
         case ast.Call(func=ast.Name(id="max" | "min" as name), args=args):
             return f"{name}({', '.join(_size_text(arg, parameters)[0] for arg in args)})", ATOM
     raise Refused("a size's expression cannot be written in C++")

@@ -60,7 +60,7 @@ OF_NUMBERS = frozenset(
 """Functions of `math` that stand for those of NumPy where all operands are scalars."""
 
 REDUCTIONS = {"sum": "sum", "prod": "prod", "max": "amax", "min": "amin", "argmax": "argmax", "argmin": "argmin"}
-SCANS = {"sum": "cumsum", "prod": "cumprod", "max": "cummax", "min": "cummin"}
+SCANS = {"sum": "cumsum", "prod": "cumprod", "max": "cummax", "min": "cummin", "logaddexp": "logcumsumexp"}
 
 
 @dataclass(frozen=True, slots=True)

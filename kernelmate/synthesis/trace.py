@@ -26,6 +26,7 @@ from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import numpy_dtype, size_allowed
 from kernelmate.synthesis.arrays import Array, Builder, cast
 from kernelmate.synthesis.composed import COMPOSED, Erf, Vectorized
+from kernelmate.synthesis.counted import counted_by, is_count, with_counts
 from kernelmate.synthesis.functions import FUNCTIONS, copied
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.growing import Growing
@@ -64,6 +65,9 @@ def trace(contract: Contract, directory: Path) -> Graph:
     """
     if contract.reference_kind not in ("function", "expression"):
         raise ReferenceFailed("Only references in Python are traced.", line=contract.line)
+    counted = _counted(contract, directory)
+    if counted is not None:
+        return counted
     try:
         return _alike(contract, directory, literal=False)
     except ReferenceFailed:
@@ -71,6 +75,21 @@ def trace(contract: Contract, directory: Path) -> Graph:
         if not any(_is_free(one) for one in contract.args):
             raise
         return _alike(contract, directory, literal=True)
+
+
+def _counted(contract: Contract, directory: Path) -> Graph | None:
+    """Returns the graph in which integer scalars count iterations that carry values; None if none of them does so."""
+    own = with_counts(contract)
+    if own is None:
+        return None
+    try:
+        for size in sizes_to_trace(own)[:1]:
+            _, graph = _traced(own, directory, size, literal=False)
+            if counted_by(graph) & {one.name for one in contract.args if is_count(one)}:
+                return _alike(own, directory, literal=False)
+    except (ReferenceFailed, Unequal):
+        pass  # as without counts
+    return None
 
 
 def _is_free(argument: Argument) -> bool:

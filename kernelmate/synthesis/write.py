@@ -10,6 +10,7 @@ from kernelmate.records import Contract, Kernel
 from kernelmate.synthesis.angles import within_a_turn
 from kernelmate.synthesis.attention_plan import attention_of
 from kernelmate.synthesis.components import PLACES, with_terms
+from kernelmate.synthesis.counted import for_counts
 from kernelmate.synthesis.diagonals import diagonals_first
 from kernelmate.synthesis.distances import with_differences
 from kernelmate.synthesis.elements import BY_NUMBER
@@ -110,6 +111,7 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract, *, new: bool =
     """
     if contract.passing:
         raise Refused("its contract has structs, pointers or variables")
+    contract = for_counts(graph, contract)
     graph = with_scans(with_columns(within_a_turn(graph)))
     results = [one.dtype for one in contract.args if one.direction in ("out", "inout")]
     graph = in_32_bits(graph, dict(zip(graph.outputs, results, strict=False)), kernel.source)

@@ -35,7 +35,9 @@ FEW_ROWS = 128
 ENOUGH_BLOCKS = 96
 """Number of warp-wide blocks that keeps most multiprocessors busy; with fewer columns, half a warp's width is used."""
 
-NAMES = {"sum": "sum", "prod": "product", "max": "max_value", "min": "min_value", "linear": "steps"}
+NAMES = {
+    "sum": "sum", "prod": "product", "max": "max_value", "min": "min_value", "logaddexp": "log_sum", "linear": "steps",
+}  # fmt: skip
 
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:

@@ -11,7 +11,15 @@ from types import SimpleNamespace
 from kernelmate.source import evaluate
 from kernelmate.source.expressions import as_factor
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
+from kernelmate.synthesis.kernel_text import (
+    ITEM_BYTES,
+    WIDEST,
+    KernelText,
+    WrittenKernel,
+    block_of,
+    fresh_names,
+    those_written,
+)
 from kernelmate.synthesis.names import words_of
 from kernelmate.synthesis.packs import ALIGNED, ALIGNED_ROWS, Packs
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
@@ -104,6 +112,7 @@ class _Elements:
         inputs: arrays that are read, with their access.
         outputs: arrays that are written.
         packed: those that are accessed in packs.
+        straddled: True if no row is whole packs, as with three channels: a value for each column is then read for each element.
     """
 
     def __init__(self, plan: Plan, kernel: KernelText, varying: frozenset[str], names: SimpleNamespace) -> None:
@@ -125,7 +134,10 @@ class _Elements:
                 raise Refused("its outputs have different shapes")
         self.flat = [one.name for one in kernel.contract.args if self._is_flat(one.name)]
         self.columns = [name for name, access in self.inputs.items() if access == "column"]
-        self.packs = Packs(kernel, [*self.flat, *self.columns], kernel.names)
+        width = WIDEST // max((ITEM_BYTES[kernel.arguments[one].dtype] for one in self.flat), default=WIDEST)
+        self.straddled = plan.split > 0 and plan.columns.isdigit() and int(plan.columns) % width != 0
+        packed = self.flat if self.straddled else [*self.flat, *self.columns]
+        self.packs = Packs(kernel, packed, kernel.names)
         self.locals = {name: kernel.names.element(name) for name in dict.fromkeys([*self.inputs, *self.outputs])}
         self.expressions = Expressions(plan, kernel, self._leaf, varying)
 
@@ -288,9 +300,13 @@ class _Flat:
         lines: list[str] = []
         columns = as_factor(self.columns)
         # Rows of any length if no pack is read along a row: only packs that straddle two rows are handled by element.
-        anywhere = self.plan.split > 0 and all(name in elements.flat for name in packs.arrays)
+        straddled = elements.straddled
+        split = self.plan.split > 0 and not straddled
+        anywhere = split and all(name in elements.flat for name in packs.arrays)
         places: list[str] = []
-        if self.plan.split:
+        if straddled:
+            texts = {**self._texts(f"({first} + {j})"), **texts}
+        if split:
             met = [*elements.inputs.values(), *elements.positions]
             if "row" in met:
                 places.append(f"const size_t {names.row} = {first} / {columns};")
@@ -298,13 +314,14 @@ class _Flat:
                 places.append(f"const size_t {names.column} = {first} % {columns};")
         lines += [] if anywhere else places
         for name, access in elements.inputs.items():
-            if access == "row":
+            if access == "row" and split:
                 texts[name] = f"{name}[{names.row}]"
-        texts |= {"@flat": f"{first} + {j}", "@row": names.row, "@column": f"{names.column} + {j}"}
+        if not straddled:
+            texts |= {"@flat": f"{first} + {j}", "@row": names.row, "@column": f"{names.column} + {j}"}
         lines += _pack_lines(elements, names.element, texts, first, names.column, j, kpack)
         aligned = packs.aligned()
         guard = [names.aligned if aligned else "", f"{first} + {kpack} <= {names.count}"]
-        if self.plan.split:
+        if split:
             guard.append(f"{names.column} + {kpack} <= {columns}" if anywhere else f"{columns} % {kpack} == 0")
         i = names.i
         tail = block_of(
@@ -333,6 +350,8 @@ class _ByRows:
             kernel, "position", "row", "column", "base", "i", "j", "kPack", "columns", element="compute"
         )
         self.elements = _Elements(plan, kernel, self.varying, self.names)
+        if self.elements.straddled:
+            raise Refused("its rows are shorter than packs, or no whole packs")
 
     def written(self) -> WrittenKernel:
         """Returns the generated kernel."""

@@ -5,10 +5,12 @@ Traffic: each array is read and written once, in whole sectors. Arithmetic: that
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kernelmate.synthesis.axes import address
+from kernelmate.synthesis.early_exits import with_exit
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
@@ -20,6 +22,10 @@ AHEAD = 8
 """Number of rows whose loads overlap: carried values depend on each other, loads do not."""
 
 
+STEPS = "a thread for each result repeats the steps with its values in registers; arrays are read once."
+"""Method of loops that only repeat steps, along no array."""
+
+
 class ColumnRecurrence(ColumnScan):
     """Text of a kernel with a thread per column, whose carried values are locals.
 
@@ -27,6 +33,7 @@ class ColumnRecurrence(ColumnScan):
         states: keys of the carried values before a row.
         starts: initial values.
         nexts: values after a row.
+        along_arrays: True if arrays have the axis of the loop; False if it only repeats steps.
     """
 
     schedule = "recurrence-columns"
@@ -36,6 +43,9 @@ class ColumnRecurrence(ColumnScan):
     )
 
     def __init__(self, plan: Plan, kernel: KernelText) -> None:
+        self.along_arrays = _reads_along(plan)
+        if not self.along_arrays:
+            self.words = (self.words[0], "step")
         super().__init__(plan, kernel)
         if self.scans:
             raise Refused("it has a recurrence beside a scan")
@@ -76,6 +86,9 @@ class ColumnRecurrence(ColumnScan):
         whole = [(key, name) for key, name in pairs if self.is_whole(key)]
         place = address(self.layout.every, self.lengths, self.at)
         body = self._turn(whole, lambda name: f"{name}[{place}]")
+        if not whole:
+            body = with_exit(body, self.carried, names.row)
+        body = [re.sub(r"^(\w+) = \1 \+ (\w+);$", r"\1 += \2;", line) for line in body]
         length = self.lengths[self.along]
         head = f"for (int {names.row} = 0; {names.row} < {length}; ++{names.row})"
         if self.backwards:
@@ -92,7 +105,7 @@ class ColumnRecurrence(ColumnScan):
             lines += [*expressions.outer, *after]
         return WrittenKernel(
             self.schedule,
-            f"Written from the reference: {self.why}" + kernel.promise(self.inputs),
+            f"Written from the reference: {self.why if self.along_arrays else STEPS}" + kernel.promise(self.inputs),
             "\n".join([*self.reductions.texts(), kernel.definition(kernel.head(), lines)]),
             "",
             (f"cdiv({self.count}, block)",),
@@ -166,6 +179,15 @@ class ColumnRecurrence(ColumnScan):
         if node.op == "recur":
             return node.data[2] == kind
         return any(self._needs(one, kind) for one in self.plan.operands(key))
+
+
+def _reads_along(plan: Plan) -> bool:
+    """Returns True if an array that is read or written has the axis of the loop."""
+    keys = [key for key in walk(plan) if plan.node(key).op in ("input", "iota")]
+    keys += [
+        key for key in plan.outputs if len([side for side in plan.node(key).shape if side != "1"]) == len(plan.domain)
+    ]
+    return any(one in plan.gone for key in keys for one in key[1])
 
 
 class RowThreads(ColumnRecurrence):

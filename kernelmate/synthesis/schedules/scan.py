@@ -160,7 +160,13 @@ def _check(plan: Plan, gone: int) -> None:
             plan.access(key)
 
 
-_JOINED = {"sum": "Sum", "prod": "Product", "max": "Largest", "min": "Smallest"}
+_JOINED = {
+    "sum": "Sum",
+    "prod": "Product",
+    "max": "Largest",
+    "min": "Smallest",
+    "logaddexp": "Logarithm of the sum of the exponentials",
+}
 """First words of the comments on joined values, by the kind of a scan."""
 
 

@@ -18,13 +18,19 @@ STEP = "step"
 
 
 def scans_as_loops(graph: Graph) -> Graph:
-    """Returns the graph in which scans of floats are loops, which carry the result so far."""
+    """Returns the graph in which scans of floats are loops, which carry the result so far.
+
+    Raises:
+        Refused: a scan is of several operations for each element.
+    """
     nodes = list(graph.nodes)
     number = max((int(str(node.data[0])) for node in nodes if node.op == "recur"), default=-1)
     for index, node in enumerate(graph.nodes):
         if node.op != "scan" or not node.dtype.startswith("float"):
             continue
         kind, axis, backwards = node.data
+        if kind not in COMBINING:
+            raise Refused(f"it uses a scan ({kind}) in another loop along the same axis")
         number += 1
         side = node.shape[int(axis or 0)]
         begin = len(nodes)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import leaf_text, position_lines
+from kernelmate.synthesis.early_exits import without_copies
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import (
     ITEM_BYTES,
@@ -87,6 +88,7 @@ class _SweepText(PositionTexts):
         shared: those in shared memory.
         after: the locals that are known after the loop that is being written.
         folded: those of its reductions.
+        loaded: elements that are the same in all steps, with the locals that hold them.
     """
 
     def __init__(self, graph: Graph, results: Sequence[StackedResult], kernel: KernelText, domain: tuple[Sequence[str], int, str]) -> None:  # fmt: skip
@@ -101,7 +103,9 @@ class _SweepText(PositionTexts):
         self.sides = [side for place, side in enumerate(shape) if place != axis and side != "1"]
         if not self.sides:
             raise Refused("it has a single result for each step")
-        self.at = [kernel.names.position(position_name(side)) for side in self.sides]
+        own = [position_name(side) for side in self.sides]
+        self.at = [self.names.i] if own == ["outer"] else [kernel.names.position(one) for one in own]
+        self.loaded: dict[str, str] = {}
         self.all = SweepLoops(self.plan, domain, self.at, self.expressions.bare)
         self.keys, self.loops = self.all.keys, self.all.loops
         self.after: dict[Key, str] = {}
@@ -254,6 +258,8 @@ class _SweepText(PositionTexts):
             for number in range(half):
                 said = self.graph.nodes[turns[half + number][0]].name
                 (text,) = expressions.locals_for([self.all.start(turns[number])], lines)
+                if not said:
+                    said = self._state_name(result, number)
                 wanted = said if kernel.names.is_free(said) else f"last_{said}" if said else "carried"
                 name = kernel.names.fresh(wanted)
                 lines.append(f"{kernel.real} {name} = {text};")
@@ -267,7 +273,30 @@ class _SweepText(PositionTexts):
         if loop.backwards:
             head = f"for (int {step} = {count} - 1; {step} >= 0; --{step})"
         expressions.known = dict(self.after)
+        body = self._hoisted(without_copies(body), lines)
         return [*lines, f"#pragma unroll {AHEAD}", *block_of(head, body)]
+
+    def _state_name(self, result: Key, number: int) -> str:
+        """Returns the reference's name of a carried value, if a local may have it."""
+        loop, free = self.plan.node(result).data[0], self.kernel.names.is_free
+        states = [
+            node.name for node in self.graph.nodes if node.op in ("state", "recur") and node.data[:2] == (loop, number)
+        ]
+        return next((name for name in states if name and free(name)), "")
+
+    def _hoisted(self, body: Sequence[str], lines: list[str]) -> list[str]:
+        """Returns a loop's statements with elements of the thread's own position loaded before it, once for all loops."""
+        kernel, text = self.kernel, "\n".join(body)
+        same = re.compile(rf"\b(\w+)\[{self.at[0]}\]") if len(self.at) == 1 else None
+        for name in dict.fromkeys(same.findall(text)) if same is not None else ():
+            element = f"{name}[{self.at[0]}]"
+            if kernel.arguments[name].direction != "in" or kernel.element(name) != kernel.real:
+                continue
+            if element not in self.loaded:
+                self.loaded[element] = kernel.names.fresh(f"{name}_i")
+                lines.insert(0, f"const {kernel.real} {self.loaded[element]} = {element};")
+            text = text.replace(element, self.loaded[element])
+        return text.split("\n")
 
     def _firsts(self, loop: SweepLoop) -> list[Key]:
         """Returns one result of each recurrence of a loop."""

@@ -112,7 +112,13 @@ class PositionTexts:
             if lines:
                 raise Refused("it selects elements by indices of several steps")
             return number
-        return re.sub(r"\{(.*?)\}", lambda found: self.text_of(found[1]), str(text))
+        return _descending(re.sub(r"\{(.*?)\}", lambda found: self.text_of(found[1]), str(text)))
+
+
+def _descending(text: str) -> str:
+    """Returns a position that falls as another one grows as a difference: `n - 1 - step` for `-1 * step + (n - 1)`."""
+    found = re.fullmatch(r"-1 \* (\w+) \+ (\w+|\(\w+ [-+] \w+\))", text)
+    return f"{found[2].strip('()')} - {found[1]}" if found is not None else text
 
 
 class CarriedPlaces(PositionTexts):

@@ -297,12 +297,13 @@ def _inner(side: str) -> str:
 def with_locals(lines: Sequence[str]) -> list[str]:
     """Replaces repeated extents and row offsets by their declared names, in lines of one block."""
     found: list[str] = []
+    lines = _with_planes(lines)
     known: list[tuple[re.Pattern[str], str]] = []
     for line in lines:
         for pattern, instead in known:
             line = pattern.sub(instead, line)
         found.append(line)
-        length = re.fullmatch(r"const int (\w+) = (\w+(?: [*/] \w+)+);", line)
+        length = re.fullmatch(r"const int (\w+) = ((?:\w+|\(\w+ \+ \w+\))(?: [*/] \w+)+);", line)
         row = re.fullmatch(r"(?:const )?[\w ]+\* (\w+) = (\w+) \+ (.+);", line)
         if length is not None:
             text = re.escape(length[2])
@@ -317,3 +318,23 @@ def with_locals(lines: Sequence[str]) -> list[str]:
         if row is not None and "?" not in row[3]:
             known.append((re.compile(rf"\b{row[2]}\[{re.escape(row[3])} \+ "), f"{row[1]}["))
     return found
+
+
+_PART = re.compile(r"const int (\w+) = (\w+) ([%/]) (\w+);")
+"""A position along an axis, from a plane's index."""
+
+
+def _with_planes(lines: Sequence[str]) -> list[str]:
+    """Returns the lines with a plane's index in place of the sum that its quotient and its remainder give again."""
+    parts = {(found[2], found[4], found[3]): found[1] for line in lines if (found := _PART.fullmatch(line))}
+    lines = list(lines)
+    for (plane, length, sign), inner in parts.items():
+        outer = parts.get((plane, length, "/"))
+        if sign == "/" or outer is None:
+            continue
+        again = f"(static_cast<size_t>({outer}) * {length} + {inner})"
+        lines = [line.replace(again, f"static_cast<size_t>({plane})") for line in lines]
+        for name in (outer, inner):
+            if sum(len(re.findall(rf"\b{name}\b", line)) for line in lines) == 1:
+                lines = [line for line in lines if not line.startswith(f"const int {name} = ")]
+    return lines

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
+from kernelmate.synthesis.graph import evaluate
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
 from tests.unit.synthesis.judging import assert_judged_right
@@ -43,6 +45,14 @@ CASES: dict[str, tuple[dict[str, str], str, str, str, str]] = {
         along(UP, "s *= x[i]; y[i] = s;", "1"), BY_ROW, "",
     ),
     "running maximum": (MATRIX, "np.maximum.accumulate(x, axis=1)", along(UP, "s = c ? fmaxf(s, x[i]) : x[i]; y[i] = s;"), BY_ROW, ""),
+    "running logarithm of sums of exponentials": (
+        MATRIX, "np.logaddexp.accumulate(x, axis=1)",
+        along(UP, "float v = x[i]; s = c ? fmaxf(s, v) + log1pf(expf(-fabsf(s - v))) : v; y[i] = s;"), BY_ROW, "",
+    ),
+    "running logarithm of sums of exponentials in columns": (
+        MATRIX, "np.logaddexp.accumulate(x, axis=0)",
+        f"{COLUMN}  float s = 0;\n  for (int r = 0; r < rows; ++r) {{ float v = x[r * cols + c]; s = r ? fmaxf(s, v) + log1pf(expf(-fabsf(s - v))) : v; y[r * cols + c] = s; }}", BY_COLUMN, "",
+    ),
     "running sum of a square with a scale": (
         {**MATRIX, "w": "in float32[rows] ~ normal"}, "np.cumsum(x**2, axis=1) * w[:, None]",
         along(UP, "s += x[i] * x[i]; y[i] = s * w[r];"), BY_ROW, "",
@@ -137,3 +147,37 @@ def test_few_long_columns_are_scanned_in_tiles(name: str, make: Any, session: Se
     (tiles,) = (one for one in found.candidates if one.candidate.author == "synthesis:scan-column-tiles")
     assert tiles.verdict.correct, (tiles.verdict.findings, tiles.candidate.kernel.source)
     assert tiles.verdict.diagnostics == ()
+
+
+LOOPS = {
+    "a start that changes nothing": "run = np.full(x.shape[0], {start})\n    for c in range(x.shape[1]):\n        run = {step}(run, x[:, c])\n        y[:, c] = run",
+    "a first element": "y[:, 0] = x[:, 0]\n    for c in range(1, x.shape[1]):\n        y[:, c] = {step}(y[:, c - 1], x[:, c])",
+}
+
+
+@pytest.mark.parametrize("step", ["np.logaddexp", "np.maximum", "np.minimum"])
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_loop_that_combines_values_is_a_scan(name: str, step: str, make: Any, tmp_path: Path) -> None:
+    start = "np.inf" if step == "np.minimum" else "-np.inf"
+    body = LOOPS[name].format(step=step, start=start)
+    kernel, contract = make(MATRIX, f"def reference(x):\n    y = np.empty_like(x)\n    {body}\n    return y")
+    graph = trace(contract, tmp_path)
+    kinds = [node.data[0] for node in graph.nodes if node.op == "scan"]
+    assert kinds == [{"np.logaddexp": "logaddexp", "np.maximum": "max", "np.minimum": "min"}[step]]
+    x = np.random.default_rng(0).normal(size=(3, 7))
+    (found,) = evaluate(graph, {"x": x}, {"rows": 3, "cols": 7})
+    np.testing.assert_allclose(found, getattr(np, step[3:]).accumulate(x, axis=1))
+    assert next(iter(kernels_for(graph, kernel, contract))).schedule.startswith("scan-")
+
+
+def test_a_total_of_exponentials_in_a_loop_is_a_reduction(make: Any, tmp_path: Path) -> None:
+    args = {**MATRIX, "y": "out float32[rows]"}
+    step = (
+        "run = np.full(x.shape[0], -np.inf)\n    for c in range(x.shape[1]):\n        run = np.logaddexp(run, x[:, c])"
+    )
+    _, contract = make(args, f"def reference(x):\n    {step}\n    return run")
+    graph = trace(contract, tmp_path)
+    x = np.random.default_rng(0).normal(size=(3, 7))
+    (found,) = evaluate(graph, {"x": x}, {"rows": 3, "cols": 7})
+    assert not any(node.op in ("scan", "recur") for node in graph.nodes)
+    np.testing.assert_allclose(found, np.logaddexp.reduce(x, axis=1))

@@ -14,6 +14,7 @@ from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.reductions import WARP
 from kernelmate.synthesis.schedules import sweeps
 from kernelmate.synthesis.trace import trace
+from kernelmate.synthesis.write import kernels_for
 from tests.unit.synthesis.judging import annotated, assert_judged_right
 
 
@@ -183,3 +184,14 @@ def test_loops_side_by_side_are_one(make: Any, tmp_path: Path) -> None:
     found = text_of(make, tmp_path, "payoffs of paths")
     assert found.definition.count("for (int step") == 1
     assert found.shared == 0
+
+
+def test_a_polynomial_is_evaluated_in_one_statement_for_each_coefficient(make: Any, tmp_path: Path) -> None:
+    args = {"x": "in float32[n]", "k": "in float32[terms]", "y": "out float32[n]", "n": "int32", "terms": "int32"}
+    reference = "def reference(x, k):\n    power_sum = np.zeros_like(x)\n    for c in k[::-1]:\n        power_sum = power_sum * x + c\n    return power_sum"
+    kernel, contract = make(
+        args, reference, sizes="{ n = 40, terms = 12 }, { n = 7, terms = 3 }", grid="cdiv(n, block)"
+    )
+    text = next(iter(kernels_for(trace(contract, tmp_path), kernel, contract))).definition
+    assert "const float x_i = x[i];" in text
+    assert "    power_sum = power_sum * x_i + k[terms - 1 - step];\n" in text

@@ -15,6 +15,7 @@ from kernelmate.synthesis.graph import Graph, Node
 from kernelmate.synthesis.kernel_text import KernelText
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.schedules import windows
+from kernelmate.synthesis.size_text import size_text
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.window_plan import laid_out, walked
 from kernelmate.synthesis.write import kernels_for
@@ -336,3 +337,27 @@ def test_reductions_that_each_element_of_another_one_repeats_are_refused(make: A
     kernel, contract = make(args, reference, sizes="{ rows = 6 }")
     with pytest.raises(Refused, match="computed again for each of the 64 elements of another one"):
         list(windows.written(trace(contract, tmp_path), KernelText(kernel, contract)))
+
+
+def test_a_strided_result_whose_extents_round_up_is_written_with_one_name_for_each(make: Any, tmp_path: Path) -> None:
+    args = {"x": "in float32[n, c, h, w]", "k": "in float32[c, 3, 3]", "y": "out float32[n, c, cdiv(h, 2), cdiv(w, 2)]"}
+    reference = (
+        "def reference(x, k):\n    n, c, h, w = x.shape\n    a, b = (h + 1) // 2, (w + 1) // 2\n    p = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))\n"
+        "    return sum(p[:, :, i : i + 2 * a - 1 : 2, j : j + 2 * b - 1 : 2] * k[None, :, i, j, None, None] for i in range(3) for j in range(3))"
+    )
+    kernel, contract = make(
+        {**args, "n": "int32", "c": "int32", "h": "int32", "w": "int32"}, reference,
+        sizes="{ n = 2, c = 3, h = 12, w = 20 }, { n = 1, c = 2, h = 7, w = 9 }",
+        grid='cdiv(cdiv(w, 2), 16)", "cdiv(cdiv(h, 2), 16)", "n * c', body="  int plane = blockIdx.z;",
+    )  # fmt: skip
+    found = next(iter(kernels_for(trace(contract, tmp_path), kernel, contract)))
+    assert "const int columns = (w + 1) / 2;" in found.definition
+    assert found.definition.count("(w + 1) / 2") == found.definition.count("(h + 1) / 2") == 1
+    assert "y[(static_cast<size_t>(plane) * rows + row) * columns + col]" in found.definition
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [("cdiv(h, 2)", "(n + 1) / 2"), ("cdiv(h * 3, b)", "(n * 3 + k - 1) / k"), ("4 * cdiv(h + 1, 4)", "4 * ((n + 1 + 3) / 4)")]
+)  # fmt: skip
+def test_a_size_that_rounds_up_has_a_text(size: str, text: str) -> None:
+    assert size_text(size, {"h": "n", "b": "k"}) == text
