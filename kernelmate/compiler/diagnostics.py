@@ -303,18 +303,32 @@ def _conditional(name: str, texts: Mapping[str, str]) -> str | None:
         rf"[ \t]*(?:#[ \t]*define[ \t]+{name}\b|(?:typedef\b.*[\s*]|using[ \t]+){name}[ \t]*[;=]|(?:struct|class|enum)[ \t]+{name}\b[^;]*$)"
     )
     for path, text in texts.items():
-        conditions: list[str] = []
-        for number, line in enumerate(text.split("\n") if name in text else (), 1):
-            word = _BRANCH.match(line)
-            if word is not None:
-                conditions = _branches(conditions, word[1], " ".join(line.split()))
-            elif defined.match(line):
-                around = [one for one in conditions if not _is_guard(one, text)]
-                if around:
-                    named = " and ".join(f"`{one}`" for one in around)
-                    said = "which does not hold" if len(around) == 1 else "which do not all hold"
-                    return f"{PurePath(path).name}:{number} defines it under {named}, {said}: give -D as the build does"
+        for number, line, around in _under_conditions(text) if name in text else ():
+            if around and defined.match(line):
+                named = " and ".join(f"`{one}`" for one in around)
+                said = "which does not hold" if len(around) == 1 else "which do not all hold"
+                return f"{PurePath(path).name}:{number} defines it under {named}, {said}: give -D as the build does"
     return None
+
+
+def inactive_under(text: str, line: int) -> str:
+    """Returns a clause on the conditions of the preprocessor around a line, counted from 1, one of which does not hold."""
+    around = next((around for number, _, around in _under_conditions(text) if number == line), [])
+    if not around:
+        return "a condition around it does not hold with these options"
+    named = " and ".join(f"`{one}`" for one in around)
+    return f"{named} around it {'does not' if len(around) == 1 else 'do not all'} hold with these options: give -D as the build does"
+
+
+def _under_conditions(text: str) -> Iterator[tuple[int, str, list[str]]]:
+    """Yields each line that is no condition with its number and the conditions around it, without the guard of a header."""
+    conditions: list[str] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        word = _BRANCH.match(line)
+        if word is not None:
+            conditions = _branches(conditions, word[1], " ".join(line.split()))
+        else:
+            yield number, line, [one for one in conditions if not _is_guard(one, text)]
 
 
 def _is_guard(condition: str, text: str) -> bool:

@@ -14,6 +14,7 @@ from kernelmate.compiler.device_part import MISSING_MARK, DevicePart, MissingHea
 from kernelmate.compiler.diagnostics import (
     UNIT_NAME,
     Sources,
+    inactive_under,
     places_of_errors,
     read_log,
     with_conditions,
@@ -113,9 +114,7 @@ def compile_kernel(
         prepared = _prepare(request, target, options, guess=bool(prepared.part.guessed), typed=True)
         product = _product(prepared, compiler, timeout_s, cache)
     if not product.ok and _is_inactive(prepared, compiler, timeout_s):
-        return _noted(
-            prepared, f"{kernel.name} is inactive: a condition around it does not hold with these options", "inactive"
-        )
+        return _noted(prepared, f"{kernel.name} is inactive: {inactive_under(kernel.unit.text, kernel.line)}", "inactive")
     return _compiled(prepared, product)
 
 

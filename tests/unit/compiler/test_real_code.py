@@ -44,10 +44,18 @@ def test_kernels_of_one_name_compile_each_by_itself(tmp_path: Path, cache_dir: P
 def test_an_inactive_kernel_is_a_note(tmp_path: Path, cache_dir: Path) -> None:
     (said,) = compile_each(tmp_path, OVERLOADS)["z:6"].diagnostics
     assert (said.severity, said.code, said.line) == ("note", "inactive", 6)
+    assert "`#if defined(FAST)` around it does not hold with these options: give -D" in said.message
     active = compile_each(tmp_path, OVERLOADS, defines=("FAST",))
     assert (active["z:6"].ok, active["z:8"].ok) == (False, False)
     assert any(one.severity == "error" and "missing" in one.message for one in active["z:6"].diagnostics)
     assert [one.code for one in active["z:8"].diagnostics] == ["inactive"]
+    assert "`#else of #if defined(FAST)` around it" in active["z:8"].diagnostics[0].message
+
+
+def test_an_inactive_kernel_of_a_header_names_no_include_guard(tmp_path: Path, cache_dir: Path) -> None:
+    text = "#ifndef K_H\n#define K_H\n#ifdef WITH_LIB\n#if WIDE > 1\n__global__ void k(int *p) { *p = 1; }\n#endif\n#endif\n#endif\n"
+    (said,) = compile_each(tmp_path, text)["k"].diagnostics
+    assert "k is inactive: `#ifdef WITH_LIB` and `#if WIDE > 1` around it do not all hold" in said.message
 
 
 def test_a_launch_in_device_code_is_not_supported(tmp_path: Path, cache_dir: Path) -> None:
@@ -311,3 +319,27 @@ def test_a_name_that_a_condition_leaves_out_is_reported_with_it(tmp_path: Path, 
     (error,) = [one for one in compile_each(tmp_path, text)["k"].diagnostics if one.severity == "error"]
     assert "sizes.h:4 defines it under `#if HAVE_CUDA == 1`, which does not hold" in error.message
     assert compile_each(tmp_path, text, defines=("HAVE_CUDA=1",))["k"].ok
+
+
+MUTABLE = """\
+#include <string>
+struct View {
+  int n;
+  __device__ int size() const { return n; }
+  void rename(const std::string &name);
+  void resize(int size) { n = size; }
+};
+template <typename T> struct Box : View { void fill(T value); };
+struct Editor : Box<int> {
+  using View::size;
+  using View::rename;
+  using View::resize;
+  using Box<int>::fill;
+};
+__global__ void k(Editor editor, int *out) { out[0] = editor.size(); }
+"""
+
+
+def test_a_member_function_of_the_host_that_a_class_declares_again_is_left_out(tmp_path: Path, cache_dir: Path) -> None:
+    found = compile_each(tmp_path, MUTABLE)["k"]
+    assert (found.ok, found.diagnostics) == (True, ())
