@@ -343,3 +343,9 @@ __global__ void k(Editor editor, int *out) { out[0] = editor.size(); }
 def test_a_member_function_of_the_host_that_a_class_declares_again_is_left_out(tmp_path: Path, cache_dir: Path) -> None:
     found = compile_each(tmp_path, MUTABLE)["k"]
     assert (found.ok, found.diagnostics) == (True, ())
+
+
+def test_an_error_line_is_told_with_the_conditions_that_reach_it(tmp_path: Path, cache_dir: Path) -> None:
+    text = "#if USE_CUDA_PATH\n#define ONE 1\n#else\n#error no path for this build\n#endif\n__global__ void k(int *p) { *p = 1; }\n"
+    (said,) = [one for one in compile_each(tmp_path, text)["k"].diagnostics if "no path" in one.message]
+    assert "it is reached under `#else of #if USE_CUDA_PATH`: give -D as the build does" in said.message
