@@ -19,6 +19,22 @@ HEADERS = frozenset(
 TEMPLATES = (".in", ".cmakein", ".cmake", ".in.cmake", ".meson", ".tmpl")
 """Suffixes that projects add to the name of a header for the template from which their build makes it."""
 
+SUPPLIERS = {
+    "curand": "the package nvidia-curand or a CUDA toolkit has it",
+    "cutlass/": "it is in the folder include of github.com/NVIDIA/cutlass",
+    "cute/": "it is in the folder include of github.com/NVIDIA/cutlass",
+    "cub/": "the package nvidia-cuda-cccl or a CUDA toolkit has it",
+    "thrust/": "the package nvidia-cuda-cccl or a CUDA toolkit has it",
+    "cuda/": "the package nvidia-cuda-cccl or a CUDA toolkit has it",
+    "cooperative_groups": "the package nvidia-cuda-runtime or a CUDA toolkit has it",
+    "glm/": "it belongs to GLM, github.com/g-truc/glm",
+    "Eigen/": "it belongs to Eigen, gitlab.com/libeigen/eigen",
+    "opencv2/": "it belongs to OpenCV's installation",
+    "raft/": "it is in the folder cpp/include of github.com/rapidsai/raft",
+    "rmm/": "it is in the folder include of github.com/rapidsai/rmm",
+}
+"""Origins of headers that device code often includes, by the beginning of the name."""
+
 _KEPT = 50
 """Ratio of the time for which a project's list is kept to the time that reading it took.
 

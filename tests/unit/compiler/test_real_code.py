@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kernelmate.compiler import compile_kernel, find_target
+from kernelmate.compiler.nvrtc import compile_job
 from kernelmate.records import Compiled, CompileOptions
 from kernelmate.source import load_kernels
 
@@ -349,3 +350,31 @@ def test_an_error_line_is_told_with_the_conditions_that_reach_it(tmp_path: Path,
     text = "#if USE_CUDA_PATH\n#define ONE 1\n#else\n#error no path for this build\n#endif\n__global__ void k(int *p) { *p = 1; }\n"
     (said,) = [one for one in compile_each(tmp_path, text)["k"].diagnostics if "no path" in one.message]
     assert "it is reached under `#else of #if USE_CUDA_PATH`: give -D as the build does" in said.message
+
+
+SWITCHED = """\
+#include "helper.h"
+#if defined(HAVE_CUDA) && HAVE_CUDA == 1
+__global__ void k(float *x) { x[0] = scaled(x[0]); }
+#endif
+#ifdef USE_HIP
+__global__ void other(float *x) { x[0] = 1; }
+#endif
+"""
+
+
+def test_code_that_a_build_enables_for_cuda_is_compiled_with_the_macro(tmp_path: Path, cache_dir: Path) -> None:
+    helper = (
+        "#pragma once\n#ifdef WITH_GPU_KERNELS\ninline __device__ float scaled(float a) { return 2 * a; }\n#endif\n"
+    )
+    (tmp_path / "helper.h").write_text(helper)
+    found = compile_each(tmp_path, SWITCHED)
+    (note,) = [one for one in found["k"].diagnostics if one.code == "guessed-define"]
+    assert (found["k"].ok, found["other"].ok, note.severity) == (True, False, "note")
+    assert "compiled with -DHAVE_CUDA=1 -DWITH_GPU_KERNELS=1, since conditions ask for it" in note.message
+    assert [one.code for one in found["other"].diagnostics] == ["inactive"]
+    kernel = load_kernels(tmp_path / "k.cu")[0]
+    job = compile_job(kernel, (), instance=None, target=find_target(None), options=CompileOptions(), judged=found["k"])
+    assert all(any(name in one for one in job.options) for name in ("HAVE_CUDA=1", "WITH_GPU_KERNELS=1"))
+    given = compile_each(tmp_path, SWITCHED, defines=("HAVE_CUDA=0",))["k"]
+    assert (given.ok, [one.code for one in given.diagnostics]) == (False, ["inactive"])
