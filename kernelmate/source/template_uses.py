@@ -234,15 +234,30 @@ class _InstanceSearch:
         return list(dict.fromkeys(found))
 
     def _calls(self, name: str, parameters: Sequence[str]) -> Iterator[_Place]:
-        """Yields the calls of a macro, each with the arguments of its parameters."""
+        """Yields the calls of a macro, each with the arguments of its parameters; also those by a macro that it is passed to."""
         for host in self.files.mentioning(name):
             for index in host.words.get(name, ()):
-                called = index + 1 < len(host.tokens) and (not parameters or host.tokens[index + 1].text == "(")
-                if not called or host.tokens[index - 1].text in ("define", "undef", "ifdef", "ifndef", "defined"):
+                following = host.tokens[index + 1].text if index + 1 < len(host.tokens) else ""
+                if host.tokens[index - 1].text in ("define", "undef", "ifdef", "ifndef", "defined"):
                     continue
-                arguments = host.arguments(index + 1) if parameters else []
-                if len(arguments) == len(parameters):
-                    yield host, index, dict(zip(parameters, arguments, strict=True))
+                if not parameters:
+                    yield host, index, {}
+                elif following == "(":
+                    yield from self._with_arguments(host, index, host, index, parameters)
+                elif following in (",", ")") and host.parents[index] > 0:
+                    opening = host.parents[index]
+                    expanded = host_text(self.files.expansion(host.tokens[opening - 1].text, host.arguments(opening)))
+                    for at in expanded.words.get(name, ()):
+                        yield from self._with_arguments(host, index, expanded, at, parameters)
+
+    def _with_arguments(
+        self, host: HostText, index: int, calling: HostText, at: int, parameters: Sequence[str]
+    ) -> Iterator[_Place]:
+        """Yields a place with the arguments that a macro's call in a text has, if they are as many as its parameters."""
+        is_call = at + 1 < len(calling.tokens) and calling.tokens[at + 1].text == "("
+        arguments = calling.arguments(at + 1) if is_call else []
+        if len(arguments) == len(parameters):
+            yield host, index, dict(zip(parameters, arguments, strict=True))
 
     def _values(self, word: str, host: HostText, index: int, depth: int) -> list[str] | None:
         """Returns the values of a word; None if it is a name visible everywhere; empty if it is a run-time value."""

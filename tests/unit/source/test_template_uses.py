@@ -307,3 +307,13 @@ def test_a_launch_in_a_macro_takes_the_types_of_variables_at_its_calls() -> None
     }
     """
     assert instances(text) == ["decode<Codec, float>", "decode<long, short>"]
+
+
+def test_a_macro_that_is_passed_to_another_one_is_called_by_it() -> None:
+    text = """\
+    template <int ranks, typename T> __global__ void gather(T *out) {}
+    #define CASE(ranks) gather<ranks><<<1, 32>>>(out); break
+    #define SWITCH(case_macro) switch (count) { case 2: case_macro(2); case 4: case_macro(4); default: break; }
+    void go(float *out, int count) { SWITCH(CASE); }
+    """
+    assert instances(text) == ["gather<2, float>", "gather<4, float>"]
