@@ -314,12 +314,12 @@ def test_host_types_that_only_their_names_keep_are_left_out_if_they_do_not_compi
 
 def test_a_name_that_a_condition_leaves_out_is_reported_with_it(tmp_path: Path, cache_dir: Path) -> None:
     (tmp_path / "sizes.h").write_text(
-        "#ifndef SIZES\n#define SIZES\n#if HAVE_CUDA == 1\n#define WARP 32\n#endif\n#endif\n"
+        "#ifndef SIZES\n#define SIZES\n#if TUNED_SIZES == 1\n#define WARP 32\n#endif\n#endif\n"
     )
     text = '#include "sizes.h"\n__global__ void k(float* x) { x[WARP] = 1; }\n'
     (error,) = [one for one in compile_each(tmp_path, text)["k"].diagnostics if one.severity == "error"]
-    assert "sizes.h:4 defines it under `#if HAVE_CUDA == 1`, which does not hold" in error.message
-    assert compile_each(tmp_path, text, defines=("HAVE_CUDA=1",))["k"].ok
+    assert "sizes.h:4 defines it under `#if TUNED_SIZES == 1`, which does not hold" in error.message
+    assert compile_each(tmp_path, text, defines=("TUNED_SIZES=1",))["k"].ok
 
 
 MUTABLE = """\
@@ -347,9 +347,9 @@ def test_a_member_function_of_the_host_that_a_class_declares_again_is_left_out(t
 
 
 def test_an_error_line_is_told_with_the_conditions_that_reach_it(tmp_path: Path, cache_dir: Path) -> None:
-    text = "#if USE_CUDA_PATH\n#define ONE 1\n#else\n#error no path for this build\n#endif\n__global__ void k(int *p) { *p = 1; }\n"
+    text = "#if TUNED_PATH\n#define ONE 1\n#else\n#error no path for this build\n#endif\n__global__ void k(int *p) { *p = 1; }\n"
     (said,) = [one for one in compile_each(tmp_path, text)["k"].diagnostics if "no path" in one.message]
-    assert "it is reached under `#else of #if USE_CUDA_PATH`: give -D as the build does" in said.message
+    assert "it is reached under `#else of #if TUNED_PATH`: give -D as the build does" in said.message
 
 
 SWITCHED = """\
