@@ -279,7 +279,10 @@ def with_removed_references(found: tuple[Diagnostic, ...], texts: Iterable[str])
 
 
 def with_conditions(found: tuple[Diagnostic, ...], texts: Mapping[str, str]) -> tuple[Diagnostic, ...]:
-    """Appends to errors about undefined names the conditions around their definition, one of which does not hold.
+    """Appends to errors the conditions of the preprocessor that cause them.
+
+    To errors about undefined names these are the conditions around their definition, one of which does not hold; to those of
+    an `#error` line the conditions around it, which hold.
 
     Args:
         found: what the compiler said.
@@ -289,6 +292,8 @@ def with_conditions(found: tuple[Diagnostic, ...], texts: Mapping[str, str]) -> 
     for one in found:
         name = re.match(r'identifier "(\w+)" is undefined', one.message)
         said = _conditional(name[1], texts) if name is not None and one.severity == "error" else None
+        if one.message.startswith("#error directive") and one.line is not None:
+            said = _reached(texts.get(one.file or "", ""), one.line)
         told.append(one if said is None else replace(one, message=f"{one.message}\n  {said}"))
     return tuple(told)
 
@@ -303,18 +308,39 @@ def _conditional(name: str, texts: Mapping[str, str]) -> str | None:
         rf"[ \t]*(?:#[ \t]*define[ \t]+{name}\b|(?:typedef\b.*[\s*]|using[ \t]+){name}[ \t]*[;=]|(?:struct|class|enum)[ \t]+{name}\b[^;]*$)"
     )
     for path, text in texts.items():
-        conditions: list[str] = []
-        for number, line in enumerate(text.split("\n") if name in text else (), 1):
-            word = _BRANCH.match(line)
-            if word is not None:
-                conditions = _branches(conditions, word[1], " ".join(line.split()))
-            elif defined.match(line):
-                around = [one for one in conditions if not _is_guard(one, text)]
-                if around:
-                    named = " and ".join(f"`{one}`" for one in around)
-                    said = "which does not hold" if len(around) == 1 else "which do not all hold"
-                    return f"{PurePath(path).name}:{number} defines it under {named}, {said}: give -D as the build does"
+        for number, line, around in _under_conditions(text) if name in text else ():
+            if around and defined.match(line):
+                named = " and ".join(f"`{one}`" for one in around)
+                said = "which does not hold" if len(around) == 1 else "which do not all hold"
+                return f"{PurePath(path).name}:{number} defines it under {named}, {said}: give -D as the build does"
     return None
+
+
+def inactive_under(text: str, line: int) -> str:
+    """Returns a clause on the conditions of the preprocessor around a line, counted from 1, one of which does not hold."""
+    around = next((around for number, _, around in _under_conditions(text) if number == line), [])
+    if not around:
+        return "a condition around it does not hold with these options"
+    named = " and ".join(f"`{one}`" for one in around)
+    return f"{named} around it {'does not' if len(around) == 1 else 'do not all'} hold with these options: give -D as the build does"
+
+
+def _reached(text: str, line: int) -> str | None:
+    """Returns a sentence on the conditions around a line, all of which hold; None without any."""
+    around = next((around for number, _, around in _under_conditions(text) if number == line), [])
+    named = " and ".join(f"`{one}`" for one in around)
+    return f"it is reached under {named}: give -D as the build does" if named else None
+
+
+def _under_conditions(text: str) -> Iterator[tuple[int, str, list[str]]]:
+    """Yields each line that is no condition with its number and the conditions around it, without the guard of a header."""
+    conditions: list[str] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        word = _BRANCH.match(line)
+        if word is not None:
+            conditions = _branches(conditions, word[1], " ".join(line.split()))
+        else:
+            yield number, line, [one for one in conditions if not _is_guard(one, text)]
 
 
 def _is_guard(condition: str, text: str) -> bool:

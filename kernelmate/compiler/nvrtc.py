@@ -15,6 +15,7 @@ from kernelmate.compiler.diagnostics import (
     UNIT_NAME,
     Sources,
     error_lines,
+    inactive_under,
     read_log,
     with_conditions,
     with_device_launches,
@@ -27,10 +28,10 @@ from kernelmate.compiler.name_expressions import AMBIGUOUS, by_type, name_expres
 from kernelmate.compiler.options import INT128, flags_for, shown, unseen_flags
 from kernelmate.compiler.places import compiler_version, header_versions, system_includes
 from kernelmate.compiler.prelude import PRELUDE_NAME, prelude_for
-from kernelmate.compiler.preprocessor import STANDARD_HEADERS, is_library
+from kernelmate.compiler.preprocessor import STANDARD_HEADERS, cuda_switches, is_library
 from kernelmate.compiler.process import COMPILER, CompilerProcess
 from kernelmate.compiler.project import TextBefore, texts_before
-from kernelmate.compiler.project_headers import header_templates, include_folder
+from kernelmate.compiler.project_headers import SUPPLIERS, header_templates, include_folder
 from kernelmate.compiler.resources import read_resources
 from kernelmate.compiler.standins import is_torch
 from kernelmate.errors import CompileTimeout
@@ -46,6 +47,9 @@ MISSING_HEADER = "missing-header"
 
 GUESSED_HEADER = "guessed-header"
 """Code of the diagnostic for headers that no include path leads to and that were read from the project."""
+
+GUESSED_DEFINE = "guessed-define"
+"""Code of the note on macros such as `HAVE_CUDA` that a kernel is compiled with since its project's build defines them."""
 
 _WIDE = re.compile(r"\b__u?int128")
 _INTERNAL = re.compile(r"\bstatic\b|\bnamespace\s*\{")
@@ -112,15 +116,32 @@ def compile_kernel(
     if AMBIGUOUS in product.log and instance is None:
         prepared = _prepare(request, target, options, guess=bool(prepared.part.guessed), typed=True)
         product = _product(prepared, compiler, timeout_s, cache)
+    switches = () if product.ok else cuda_switches(_texts(prepared).values(), _words(prepared.flags))
+    if switches:
+        enabled = _prepare(
+            request, target, replace(options, defines=(*options.defines, *(f"{one}=1" for one in switches)))
+        )
+        again = _product(enabled, compiler, timeout_s, cache)
+        if again.ok:
+            return _with_switches(_compiled(enabled, again), enabled, switches)
     if not product.ok and _is_inactive(prepared, compiler, timeout_s):
         return _noted(
-            prepared, f"{kernel.name} is inactive: a condition around it does not hold with these options", "inactive"
+            prepared, f"{kernel.name} is inactive: {inactive_under(kernel.unit.text, kernel.line)}", "inactive"
         )
     return _compiled(prepared, product)
 
 
 _MOST_ROUNDS = 4
 _BEHIND = "it does not compile alone: it is compiled behind the lines of {} before its #include"
+
+
+_ENABLED = "compiled with {}, since conditions ask for it and nothing defines it: give -D as the build does"
+
+
+def _with_switches(compiled: Compiled, prepared: _Prepared, switches: Sequence[str]) -> Compiled:
+    text = _ENABLED.format(" ".join(f"-D{one}=1" for one in switches))
+    note = replace(_at_kernel(prepared, text), severity="note", code=GUESSED_DEFINE)
+    return replace(compiled, diagnostics=(*compiled.diagnostics, note))
 
 
 def _without_rejected(
@@ -205,6 +226,8 @@ def compile_job(
     said = " ".join(one.message for one in judged.diagnostics if one.code == GUESSED_HEADER)
     others = texts_before(Path(kernel.unit.path)) if said else ()
     before = next((one for one in others if _BEHIND.format(one.path) in said), None)
+    enabled = next((one.message for one in judged.diagnostics if one.code == GUESSED_DEFINE), "")
+    options = replace(options, defines=(*options.defines, *re.findall(r"-D(\w+=1)", enabled)))
     request = Request(kernel, tuple(contract_options), instance)
     return _prepare(request, target, options, guess=bool(said), rejected=frozenset(judged.rejected), before=before).job
 
@@ -340,23 +363,6 @@ def _texts(prepared: _Prepared) -> dict[str, str]:
     return {prepared.request.kernel.unit.path: prepared.request.kernel.unit.text, **headers}
 
 
-_SUPPLIERS = {
-    "curand": "the package nvidia-curand or a CUDA toolkit has it",
-    "cutlass/": "it is in the folder include of github.com/NVIDIA/cutlass",
-    "cute/": "it is in the folder include of github.com/NVIDIA/cutlass",
-    "cub/": "the package nvidia-cuda-cccl or a CUDA toolkit has it",
-    "thrust/": "the package nvidia-cuda-cccl or a CUDA toolkit has it",
-    "cuda/": "the package nvidia-cuda-cccl or a CUDA toolkit has it",
-    "cooperative_groups": "the package nvidia-cuda-runtime or a CUDA toolkit has it",
-    "glm/": "it belongs to GLM, github.com/g-truc/glm",
-    "Eigen/": "it belongs to Eigen, gitlab.com/libeigen/eigen",
-    "opencv2/": "it belongs to OpenCV's installation",
-    "raft/": "it is in the folder cpp/include of github.com/rapidsai/raft",
-    "rmm/": "it is in the folder include of github.com/rapidsai/rmm",
-}
-"""Origins of headers that device code often includes, by the beginning of the name."""
-
-
 def _reached_missing(prepared: _Prepared, log: str) -> list[MissingHeader]:
     """Returns the headers that were not found, without those whose `#include` the preprocessor skipped."""
     if any(flag in ("-w", "--disable-warnings") for flag in prepared.flags):
@@ -381,7 +387,7 @@ def _missing_headers(prepared: _Prepared, missing: Sequence[MissingHeader]) -> t
         suppliers = dict.fromkeys(
             text
             for name in names
-            for start, text in _SUPPLIERS.items()
+            for start, text in SUPPLIERS.items()
             if name.startswith(start) and (start != "cuda/" or is_library(name))
         ) | dict.fromkeys(header_templates(names, Path(prepared.request.kernel.unit.path)))
         said = f"{said} ({'; '.join(suppliers)})" if suppliers else said

@@ -379,3 +379,35 @@ def includes_of(text: str) -> Iterator[Include]:
         include = read_include(text, line)
         if include is not None:
             yield include
+
+
+_CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:if|ifdef|elif)\b(.*)$", re.MULTILINE)
+_PLATFORM = frozenset({"CUDA", "CUDNN", "CUBLAS", "CURAND", "GPU", "NVCC"})
+_SWITCHED = frozenset({"HAVE", "HAS", "USE", "USING", "WITH", "ENABLE", "ENABLED", "BUILD", "FOUND", "SUPPORT", "GPU"})
+_OTHERS = frozenset(
+    {"NO", "NOT", "WITHOUT", "DISABLE", "DISABLED", "HIP", "ROCM", "SYCL", "OPENCL", "METAL", "VERSION", "ARCH"}
+)
+
+
+def cuda_switches(texts: Collection[str], given: Collection[str]) -> tuple[str, ...]:
+    """Returns the macros by which a project's build enables its CUDA code, such as `HAVE_CUDA`, that nothing defines.
+
+    Args:
+        texts: the unit and the project's headers.
+        given: names of the macros that the options define.
+    """
+    named = {
+        word
+        for text in texts
+        for condition in _CONDITION.findall(text)
+        for word in re.findall(r"(?<![!\w])(?:defined[ (]*)?([A-Za-z]\w*)", condition.partition("//")[0])
+        if _is_switch(set(word.upper().split("_"))) and word not in given
+    }
+    defined = re.compile(rf"^[ \t]*#[ \t]*define[ \t]+({'|'.join(sorted(named))})\b", re.MULTILINE)
+    return tuple(sorted(named - {name for text in texts for name in (defined.findall(text) if named else ())}))
+
+
+def _is_switch(parts: set[str]) -> bool:
+    """Returns True if the parts of a macro's name say that it enables CUDA, and neither another platform nor a version."""
+    platforms = parts & _PLATFORM
+    return bool(platforms) and len(parts & (_SWITCHED | _PLATFORM)) > 1 and not parts & _OTHERS

@@ -16,6 +16,25 @@ HEADERS = frozenset(
 )
 """File name suffixes of headers."""
 
+TEMPLATES = (".in", ".cmakein", ".cmake", ".in.cmake", ".meson", ".tmpl")
+"""Suffixes that projects add to the name of a header for the template from which their build makes it."""
+
+SUPPLIERS = {
+    "curand": "the package nvidia-curand or a CUDA toolkit has it",
+    "cutlass/": "it is in the folder include of github.com/NVIDIA/cutlass",
+    "cute/": "it is in the folder include of github.com/NVIDIA/cutlass",
+    "cub/": "the package nvidia-cuda-cccl or a CUDA toolkit has it",
+    "thrust/": "the package nvidia-cuda-cccl or a CUDA toolkit has it",
+    "cuda/": "the package nvidia-cuda-cccl or a CUDA toolkit has it",
+    "cooperative_groups": "the package nvidia-cuda-runtime or a CUDA toolkit has it",
+    "glm/": "it belongs to GLM, github.com/g-truc/glm",
+    "Eigen/": "it belongs to Eigen, gitlab.com/libeigen/eigen",
+    "opencv2/": "it belongs to OpenCV's installation",
+    "raft/": "it is in the folder cpp/include of github.com/rapidsai/raft",
+    "rmm/": "it is in the folder include of github.com/rapidsai/rmm",
+}
+"""Origins of headers that device code often includes, by the beginning of the name."""
+
 _KEPT = 50
 """Ratio of the time for which a project's list is kept to the time that reading it took.
 
@@ -40,9 +59,14 @@ def nearest_header(name: str, beside: Path) -> Path | None:
     Returns:
         The header; None if there is none, or if two are equally near.
     """
+    return _nearest(name, beside) if PurePath(name).suffix.lower() in HEADERS else None
+
+
+def _nearest(name: str, beside: Path) -> Path | None:
+    """Returns the nearest header or template of a header that has this name; None as `nearest_header` does."""
     root = _searched_folder(beside)
     wanted = PurePath(name)
-    if root is None or wanted.is_absolute() or ".." in wanted.parts or wanted.suffix.lower() not in HEADERS:
+    if root is None or wanted.is_absolute() or ".." in wanted.parts:
         return None
     headers = [folder / wanted.name for folder in _listed(root).get(wanted.name, ())]
     found = sorted(
@@ -58,7 +82,10 @@ def nearest_header(name: str, beside: Path) -> Path | None:
 def header_templates(names: Iterable[str], unit: Path) -> list[str]:
     """Returns a phrase for each header that the project's build makes from a template: `config.h` from `config.h.in`."""
     beside = unit.resolve().parent
-    found = [(name, nearest_header(f"{PurePath(name).name}.in", beside)) for name in names]
+    found = [
+        (name, next(filter(None, (_nearest(f"{PurePath(name).name}{suffix}", beside) for suffix in TEMPLATES)), None))
+        for name in names
+    ]
     return [
         f"the build makes {name} from {template}: build the project, and add the folder with the header"
         for name, template in found
@@ -134,7 +161,7 @@ def _listed(root: Path) -> dict[str, list[Path]]:
     headers = {}
     for folder, files in walked(root):
         for file in files:
-            if os.path.splitext(file)[1].lower() in HEADERS:
+            if os.path.splitext(file)[1].lower() in HEADERS or file.endswith(TEMPLATES):
                 headers.setdefault(file, []).append(folder)
     ended = time.monotonic()
     _LISTED[root] = (ended + _KEPT * (ended - begun), headers)

@@ -74,8 +74,10 @@ class Rules:
                     for name in declaration.names:
                         types.setdefault(name, []).append((file, declaration))
         self._add_host_aliases(types)
+        self._members: dict[str, tuple[set[str], set[str]]] = {}
         for file in files.files:
             self._add(file, file.parsed.declarations, everything=everything)
+        self._cut_usings()
 
     def _add_host_aliases(self, types: dict[str, list[tuple[File, Declaration]]]) -> None:
         """Adds names that denote a host type in every declaration; not `type`, which many class templates define."""
@@ -200,8 +202,34 @@ class Rules:
         clean = not host_base and not any(self._is_host(file, m.start, m.head) for m in members)
         return "keep" if device and clean else "if-named"
 
+    def _cut_usings(self) -> None:
+        """Cuts each `using Base::member;` in a type whose member is a function that is cut from its class.
+
+        A class that is known only by an alias or as a parameter is assumed to have the members of all classes.
+        """
+        everywhere = tuple(set().union(*some) for some in zip(*self._members.values(), strict=True)) or (set(), set())
+        for node in self.nodes:
+            code = node.file.parsed.code
+            for member in flat((node.declaration,)) if node.declaration.kind == "type" else ():
+                words = [token.text for token in code[member.start : member.stop]]
+                if member.kind != "alias" or words[0] != "using" or "=" in words or words[-3:-2] != ["::"]:
+                    continue
+                kept, gone = self._members.get(_class_before(words[:-3]), everywhere)
+                if words[-2] in gone - kept:
+                    node.cut.append((member.start, member.stop))
+
     def _prune(self, file: File, declaration: Declaration, cut: list[tuple[int, int]]) -> bool:
         """Adds the host members of a type to `cut`; returns True if unannotated `constexpr` functions stay in it."""
+        before = len(cut)
+        relaxed = self._prune_members(file, declaration, cut)
+        starts = {start for start, _ in cut[before:]}
+        kept, gone = self._members.setdefault("".join(declaration.names[:1]), (set(), set()))
+        for member in declaration.members:
+            is_gone = member.kind == "function" and member.start in starts
+            (gone if is_gone else kept).update(member.names)
+        return relaxed
+
+    def _prune_members(self, file: File, declaration: Declaration, cut: list[tuple[int, int]]) -> bool:
         relaxed = False
         code = file.parsed.code
         for member in declaration.members:
@@ -271,6 +299,16 @@ def flat(declarations: Iterable[Declaration]) -> Iterator[Declaration]:
 def texts_of(file: File, start: int, stop: int) -> set[str]:
     """Returns the texts of a range of tokens."""
     return {token.text for token in file.parsed.code[start:stop]}
+
+
+def _class_before(words: Sequence[str]) -> str:
+    """Returns the name of a class at the end of some tokens, without its template arguments."""
+    depth = 0
+    for word in reversed(words):
+        depth += (word == ">") - (word == "<")
+        if depth == 0 and word != "<":
+            return word
+    return ""
 
 
 def _is_defaulted(code: Sequence[Token], declaration: Declaration) -> bool:

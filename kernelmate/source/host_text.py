@@ -222,6 +222,7 @@ class HostFiles:
     _unit: HostText | None = field(default=None, init=False)
     _read: dict[Path, HostText] = field(default_factory=dict, init=False)
     _found: dict[tuple[str, str], list[HostText]] = field(default_factory=dict, init=False)
+    _macros: dict[str, HostMacro | None] = field(default_factory=dict, init=False)
     _files: tuple[Path, ...] | None = field(default=None, init=False)
     _left: int = field(default=_MOST_READ, init=False)
 
@@ -265,8 +266,10 @@ class HostFiles:
 
     def macro(self, name: str) -> HostMacro | None:
         """Returns the definition of a macro in these files."""
-        texts = self.mentioning(name, rf"\bdefine[ \t]+{re.escape(name)}\(")
-        return next((host.macros[name] for host in texts if name in host.macros), None)
+        if name not in self._macros:
+            texts = self.mentioning(name, rf"\bdefine[ \t]+{re.escape(name)}\(")
+            self._macros[name] = next((host.macros[name] for host in texts if name in host.macros), None)
+        return self._macros[name]
 
     def expansion(self, name: str, arguments: Sequence[str], depth: int = 0) -> str:
         """Returns the expanded text of a macro's call, with the calls in it expanded as well; empty if it is unknown."""

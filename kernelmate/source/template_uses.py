@@ -15,6 +15,17 @@ from functools import lru_cache
 from pathlib import Path
 
 from kernelmate.records import Kernel
+from kernelmate.source.host_declarations import (
+    class_bodies,
+    declaration,
+    definition,
+    definitions,
+    enclosing_class,
+    is_in_template_head,
+    is_run_time,
+    members_of,
+    statement_start,
+)
 from kernelmate.source.host_text import Head, HostFiles, HostText, host_text, project_state
 from kernelmate.source.instances import stands_for, template_arguments
 from kernelmate.source.template_parameters import InferredInstance, TemplateParameter, index_types, template_parameters
@@ -39,6 +50,9 @@ _PLAIN = frozenset([
     "static_cast",
 ])  # fmt: skip
 _NUMBERS = frozenset(["int", "unsigned", "unsigned int", "size_t", "std::size_t", "int64_t", "long"])
+_Place = tuple[HostText, int, dict[str, str]]
+"""A token in a text, and the arguments of the macro that is called there."""
+
 _TORCH_DISPATCH = re.compile(r"AT_DISPATCH_(?:ALL|FLOATING|REDUCED|INTEGRAL|COMPLEX|INDEX|V2|SWITCH|CASE)")
 _FLOATING = ("float", "at::Half", "double")
 _FLOATS = frozenset([*_FLOATING, "half", "__half", "__nv_bfloat16", "nv_bfloat16", "at::BFloat16", "c10::Half"])
@@ -130,24 +144,39 @@ class _InstanceSearch:
         missing = self.parameters[len(written) :]
         if any(one.kind == "pack" for one in self.parameters):
             missing = ()
+        macro = host.macro_of(index) if missing else None
+        for place in self._calls(*macro) if macro is not None else [(host, index, {})]:
+            deduced = self._deductions(missing, host, after, place)
+            if deduced is None:
+                continue
+            texts = [_substituted(text, place[2]) for text in written]
+            for given in self.resolved(texts, place[0], place[1]):
+                rests = itertools.islice(itertools.product(*deduced), _MOST_VALUES)
+                yield from ((*given, *rest) for rest in rests)
+
+    def _deductions(
+        self, missing: Sequence[TemplateParameter], host: HostText, launch: int, place: _Place
+    ) -> list[list[str]] | None:
+        """Returns the values of parameters up to the last that a launch tells; None if it does not tell one without a default."""
         deduced: list[list[str]] = []
         used = 0
         for parameter in missing:
-            found = self._deduced(parameter.name, host, after)
+            found = self._deduced(parameter.name, host, launch, place)
             if not found and parameter.default is None:
-                return
+                return None
             deduced.append(found or [parameter.default or ""])
             used = len(deduced) if found else used
-        deduced = deduced[:used]
-        for given in self.resolved(written, host, index):
-            yield from ((*given, *rest) for rest in itertools.islice(itertools.product(*deduced), _MOST_VALUES))
+        return deduced[:used]
 
-    def _deduced(self, name: str, host: HostText, launch: int) -> list[str]:
-        """Returns the type that a launch's arguments give a template parameter."""
-        given = self._passed(host, launch) if launch < len(host.tokens) else []
-        for parameter, argument in zip(self.kernel.signature.parameters, given, strict=False):
+    def _deduced(self, name: str, host: HostText, launch: int, place: _Place) -> list[str]:
+        """Returns the type that a launch's arguments give a template parameter, where a macro that has the launch is called."""
+        passed = self._passed(host, launch) if launch < len(host.tokens) else []
+        for parameter, argument in zip(self.kernel.signature.parameters, passed, strict=False):
             if re.search(rf"\b{re.escape(name)}\b", parameter.base):
-                found = _named_in(name, parameter.base, self._type_of(argument, host, launch, 0))
+                types = self._type_of(_substituted(argument, place[2]), place[0], place[1], 0)
+                if not types and place[0].tokens[place[1]].directive != host.tokens[launch].directive:
+                    types = self._type_of(argument, host, launch, 0)
+                found = _named_in(name, parameter.base, types)
                 if found:
                     return found
         return []
@@ -198,26 +227,44 @@ class _InstanceSearch:
     ) -> list[tuple[str, ...]]:
         """Returns the values of arguments in a macro's body: those at the macro's calls."""
         found: list[tuple[str, ...]] = []
+        for host, index, given in self._calls(name, parameters):
+            found += self.resolved([_substituted(text, given) for text in texts], host, index, depth + 1)
+            if len(set(found)) >= 2 * _MOST_VALUES:
+                break
+        return list(dict.fromkeys(found))
+
+    def _calls(self, name: str, parameters: Sequence[str]) -> Iterator[_Place]:
+        """Yields the calls of a macro, each with the arguments of its parameters; also those by a macro that it is passed to."""
         for host in self.files.mentioning(name):
             for index in host.words.get(name, ()):
-                called = index + 1 < len(host.tokens) and (not parameters or host.tokens[index + 1].text == "(")
-                if not called or host.tokens[index - 1].text in ("define", "undef", "ifdef", "ifndef", "defined"):
+                following = host.tokens[index + 1].text if index + 1 < len(host.tokens) else ""
+                if host.tokens[index - 1].text in ("define", "undef", "ifdef", "ifndef", "defined"):
                     continue
-                arguments = host.arguments(index + 1) if parameters else []
-                if len(arguments) != len(parameters):
-                    continue
-                given = dict(zip(parameters, arguments, strict=True))
-                found += self.resolved([_substituted(text, given) for text in texts], host, index, depth + 1)
-                if len(set(found)) >= 2 * _MOST_VALUES:
-                    return list(dict.fromkeys(found))
-        return list(dict.fromkeys(found))
+                if not parameters:
+                    yield host, index, {}
+                elif following == "(":
+                    yield from self._with_arguments(host, index, host, index, parameters)
+                elif following in (",", ")") and host.parents[index] > 0:
+                    opening = host.parents[index]
+                    expanded = host_text(self.files.expansion(host.tokens[opening - 1].text, host.arguments(opening)))
+                    for at in expanded.words.get(name, ()):
+                        yield from self._with_arguments(host, index, expanded, at, parameters)
+
+    def _with_arguments(
+        self, host: HostText, index: int, calling: HostText, at: int, parameters: Sequence[str]
+    ) -> Iterator[_Place]:
+        """Yields a place with the arguments that a macro's call in a text has, if they are as many as its parameters."""
+        is_call = at + 1 < len(calling.tokens) and calling.tokens[at + 1].text == "("
+        arguments = calling.arguments(at + 1) if is_call else []
+        if len(arguments) == len(parameters):
+            yield host, index, dict(zip(parameters, arguments, strict=True))
 
     def _values(self, word: str, host: HostText, index: int, depth: int) -> list[str] | None:
         """Returns the values of a word; None if it is a name visible everywhere; empty if it is a run-time value."""
         inner = index
         for opening in host.around(index):
             text = host.between(opening, inner)
-            defined = _definition(word, text)
+            defined = definition(word, text)
             if defined is not None:
                 outer = re.sub(rf"(?<![\w:]){re.escape(word)}\b", _GLOBAL + word, defined)
                 return self.resolve(outer, host, index, depth + 1)
@@ -233,7 +280,7 @@ class _InstanceSearch:
                     return self._from_users(head, word, depth, default) or default
                 if head is not None and re.search(rf"\b{re.escape(word)}\b\s*(?:[,=\[]|\Z)", head.parameters):
                     return []
-                if _is_run_time(word, text):
+                if is_run_time(word, text):
                     return []
             inner = index
         return None
@@ -245,7 +292,7 @@ class _InstanceSearch:
             return None
         given = host.arguments(opening)
         text = self.files.expansion(name, [one if len(one) < 400 else "" for one in given])
-        found = _definitions(word, text)
+        found = definitions(word, text)
         if found:
             resolved = [value for one in found for value in self.resolve(one, host, opening - 1, depth + 1)]
             return list(dict.fromkeys(resolved))[:_MOST_VALUES]
@@ -273,7 +320,7 @@ class _InstanceSearch:
         for host in self.files.mentioning(name):
             for index in host.words.get(name, ()):
                 following = host.tokens[index + 1].text if index + 1 < len(host.tokens) else ""
-                if following == "<" and not _is_in_template_head(host, index):
+                if following == "<" and not is_in_template_head(host, index):
                     given = host.arguments(index + 1)
                     values = self.resolve(given[position], host, index, depth + 1) if position < len(given) else []
                     end = closing_angle(host.tokens, index + 1)
@@ -308,7 +355,7 @@ class _InstanceSearch:
         if end is None or host.tokens[min(end + 1, len(host.tokens) - 1)].text == "{":
             return []
         tokens = lex(parameters).tokens
-        start = _statement_start(host, opening)
+        start = statement_start(host, opening)
         instantiated = host.tokens[start].text == "template" and host.tokens[start + 1].text != "<"
         if not instantiated and _declares(host, opening):
             return []
@@ -340,6 +387,9 @@ class _InstanceSearch:
         if of is not None and (of[1] or of[3]):
             kinds = [template_arguments(kind) for kind in self._type_of(of[2], host, index, depth + 1)]
             return [kind[1][0] for kind in kinds if kind is not None and kind[1]]
+        member = _OF_OBJECT.fullmatch(text)
+        if member is not None and depth <= _DEEPEST:
+            return self._member_type(member[1] or member[2], member[3] or "", host, index, depth)
         if re.fullmatch(r"\d+", text):
             return ["int"]
         if re.fullmatch(r"[\d.]+(?:e[+-]?\d+)?f", text):
@@ -347,21 +397,55 @@ class _InstanceSearch:
         named = re.match(r"&?\s*\(?\s*([^\W\d]\w*)(?!\w|\s*(?:\.|->))", text)
         if named is None or depth > _DEEPEST:
             return []
-        constructed = re.fullmatch(r"([A-Za-z_][\w:]*(?:<[^()]*>)?)\s*(?:\(.*\)|\{.*\})", text, re.DOTALL)
+        declared = self._declared_type(named[1], host, index, depth)
+        return declared if declared is not None else self._type_elsewhere(named[1], text, host, index, depth)
+
+    def _declared_type(self, name: str, host: HostText, index: int, depth: int) -> list[str] | None:
+        """Returns the type of a variable or parameter that a scope around a token declares; None without one."""
         inner = index
         for opening in host.around(index):
             head = host.head(opening) if host.tokens[opening].text == "{" else None
             scope = (f"({head.parameters});" if head is not None else "") + (
                 host.between(opening, inner) if host.tokens[opening].text == "{" else ""
             )
-            declared = _declaration(named[1], scope)
+            declared = declaration(name, scope)
             if declared is None:
                 continue
             kind, value = declared
             again = self._type_of if kind == "auto" else self.resolve
             return again(value if kind == "auto" else kind, host, index, depth + 1)
-        return self.resolve(constructed[1], host, index, depth + 1) if constructed is not None else []
+        return None
 
+    def _type_elsewhere(self, name: str, text: str, host: HostText, index: int, depth: int) -> list[str]:
+        """Returns the type of an expression that begins with a name at the calls of the macro around it, or as a member of `this`."""
+        macro = host.macro_of(index)
+        for called, at, given in self._calls(*macro) if macro is not None else ():
+            found = self._type_of(_substituted(text, given), called, at, depth + 1)
+            if found:
+                return found
+        constructed = re.fullmatch(r"([A-Za-z_][\w:]*(?:<[^()]*>)?)\s*(?:\(.*\)|\{.*\})", text, re.DOTALL)
+        if constructed is not None:
+            return self.resolve(constructed[1], host, index, depth + 1)
+        return self._member_type("this", name, host, index, depth) if macro is None else []
+
+    def _member_type(self, of: str, member: str, host: HostText, index: int, depth: int) -> list[str]:
+        """Returns the type of a member of `this` or of another object; without a name, that of the object itself."""
+        types = [enclosing_class(host, index) or ""] if of == "this" else self._type_of(of, host, index, depth + 1)
+        for kind in types:
+            name, given = template_arguments(kind) or (kind, [])
+            for defining, brace in class_bodies(self.files, name.rpartition("::")[2]) if name else ():
+                body, last = members_of(defining, brace)
+                head = defining.head(brace)
+                own = head.template if head is not None else ()
+                declared = declaration(member, body) if member else (f"{name}<{', '.join(own)}>" if own else name, "")
+                if declared is not None:
+                    known = dict(zip(own, given, strict=False))
+                    return self.resolve(_substituted(declared[0], known), defining, last, depth + 1)
+        return []
+
+
+_OF_OBJECT = re.compile(r"\*\s*(this)|(?:\(\s*\*\s*)?(\w+)\s*\)?(?:\.|->)\s*(\w+)")
+"""An object itself, or one of its members."""
 
 _TYPED = (
     re.compile(
@@ -390,18 +474,6 @@ def _named_in(name: str, declared: str, types: Sequence[str]) -> list[str]:
     return [one for one in found if one is not None]
 
 
-def _statement_start(host: HostText, index: int) -> int:
-    while index > 0 and host.tokens[index - 1].text not in (";", "{", "}") and not host.tokens[index - 1].directive:
-        index -= 1
-    return index
-
-
-def _is_in_template_head(host: HostText, index: int) -> bool:
-    """Returns True for a name in the head of a template, such as that of a member function outside of its class."""
-    start = _statement_start(host, index)
-    return host.tokens[start].text == "template" and host.tokens[min(start + 1, index)].text == "<"
-
-
 def _is_passed_on(host: HostText, index: int) -> bool:
     """Returns True for an argument of a call or a macro, other than the first argument of a template's list."""
     opening = host.parents[index]
@@ -419,53 +491,3 @@ def _declares(host: HostText, opening: int) -> bool:
 
 def _substituted(text: str, values: dict[str, str]) -> str:
     return _WORD.sub(lambda word: values.get(word[0], word[0]), text)
-
-
-def _definitions(word: str, text: str) -> list[str]:
-    """Returns the definitions of a word in a text, an alias or a constant, in order."""
-    name = re.escape(word)
-    if not _is_defined(name, text):
-        return []
-    found = re.findall(
-        rf"\busing\s+{name}\s*=\s*(?:typename\s+)?([^;]+);|\btypedef\s+([^;{{}}]+?)\s+{name}\s*;"
-        rf"|\b(?:constexpr|const)\b[^;=(){{}}]*\b{name}\s*=\s*([^;]+);|\b(?:constexpr|const)\b[^;=(){{}}]*\b{name}\s*\{{([^;{{}}]+)\}}\s*;",
-        text,
-    )
-    return [" ".join(next(part for part in parts if part).split()) for parts in found]
-
-
-def _definition(word: str, text: str) -> str | None:
-    found = _definitions(word, text) if word in text else []
-    return found[-1] if found else None
-
-
-def _is_run_time(word: str, text: str) -> bool:
-    """Returns True if a text declares the word as a variable."""
-    pattern = rf"(?:\b(?:auto|int|unsigned|bool|size_t|float|double|u?int\d+_t|long)\s+|,\s*){re.escape(word)}\s*[=;]"
-    return word in text and _is_defined(re.escape(word), text) and re.search(pattern, text) is not None
-
-
-def _is_defined(name: str, text: str) -> bool:
-    """Returns True if a sign of a definition follows a name somewhere: far cheaper than to look for the definition."""
-    return re.search(rf"{name}\s*[=;{{]", text) is not None  # without \b, a search for the literal first
-
-
-def _declaration(word: str, text: str) -> tuple[str, str] | None:
-    """Returns the type that a scope declares a word with; for `auto` also the expression of its value."""
-    if word not in text:
-        return None
-    for match in reversed(list(re.finditer(rf"\b{re.escape(word)}\b\s*(?:=\s*([^;]{{0,400}})|[;,)\[({{]|\Z)", text))):
-        before = re.split(r"[;{}]", text[max(match.start() - 200, 0) : match.start()])[-1]
-        found = _DECLARED.search(before) or _DECLARED_FIRST.match(before)
-        if found is not None and found[1] not in ("return", "else", "typename", "new", "delete", "const"):
-            return found[1].strip(), (match[1] or "").strip()
-    return None
-
-
-_DECLARED = re.compile(
-    r"(?:^|[\s(,])((?:(?:unsigned|long|signed)\s+)*[A-Za-z_][\w:]*(?:\s*<[^;(){}<>]*(?:<[^<>]*>)?[^;(){}<>]*>)?)(?:\s+const)?(?:\s+|\s*[*&])[*&\s]*"
-    r"(?:const\s+)?(?:(?:__restrict__|RESTRICT)\s+)?\Z"
-)
-_DECLARED_FIRST = re.compile(
-    r"\s*(?:static\s+|const\s+)*([A-Za-z_][\w:]*)(?:\s+|\s*[*&])[*&\s]*\w+\s*(?:=[^,;]*)?,[\w\s,*&]*\Z"
-)

@@ -251,9 +251,12 @@ def test_the_errors_of_a_file_that_compiles_behind_nothing_are_its_own(compiled,
     assert [one.line for one in result.diagnostics if one.severity == "error"] == [1, 1]
 
 
-def test_a_header_that_the_build_makes_from_a_template_is_missing_with_its_template(compiled, project: Path) -> None:
-    (project / "csrc/config.h.in").write_text("#define FACTOR @FACTOR@\n")
+@pytest.mark.parametrize("suffix", [".in", ".cmakein", ".cmake"])
+def test_a_header_that_the_build_makes_from_a_template_is_missing_with_its_template(
+    compiled, project: Path, suffix: str
+) -> None:
+    (project / f"csrc/config.h{suffix}").write_text("#define FACTOR @FACTOR@\n")
     result = compiled(f'#include "mine/config.h"\n{KERNEL}', name="csrc/kernels/cuda/k.cu")
     warning = result.diagnostics[0]
     assert warning.code == "missing-header"
-    assert f"the build makes mine/config.h from {project / 'csrc/config.h.in'}" in warning.message
+    assert f"the build makes mine/config.h from {project / f'csrc/config.h{suffix}'}" in warning.message

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kernelmate.compiler import compile_kernel, find_target
+from kernelmate.compiler.nvrtc import compile_job
 from kernelmate.records import Compiled, CompileOptions
 from kernelmate.source import load_kernels
 
@@ -44,10 +45,18 @@ def test_kernels_of_one_name_compile_each_by_itself(tmp_path: Path, cache_dir: P
 def test_an_inactive_kernel_is_a_note(tmp_path: Path, cache_dir: Path) -> None:
     (said,) = compile_each(tmp_path, OVERLOADS)["z:6"].diagnostics
     assert (said.severity, said.code, said.line) == ("note", "inactive", 6)
+    assert "`#if defined(FAST)` around it does not hold with these options: give -D" in said.message
     active = compile_each(tmp_path, OVERLOADS, defines=("FAST",))
     assert (active["z:6"].ok, active["z:8"].ok) == (False, False)
     assert any(one.severity == "error" and "missing" in one.message for one in active["z:6"].diagnostics)
     assert [one.code for one in active["z:8"].diagnostics] == ["inactive"]
+    assert "`#else of #if defined(FAST)` around it" in active["z:8"].diagnostics[0].message
+
+
+def test_an_inactive_kernel_of_a_header_names_no_include_guard(tmp_path: Path, cache_dir: Path) -> None:
+    text = "#ifndef K_H\n#define K_H\n#ifdef WITH_LIB\n#if WIDE > 1\n__global__ void k(int *p) { *p = 1; }\n#endif\n#endif\n#endif\n"
+    (said,) = compile_each(tmp_path, text)["k"].diagnostics
+    assert "k is inactive: `#ifdef WITH_LIB` and `#if WIDE > 1` around it do not all hold" in said.message
 
 
 def test_a_launch_in_device_code_is_not_supported(tmp_path: Path, cache_dir: Path) -> None:
@@ -305,9 +314,67 @@ def test_host_types_that_only_their_names_keep_are_left_out_if_they_do_not_compi
 
 def test_a_name_that_a_condition_leaves_out_is_reported_with_it(tmp_path: Path, cache_dir: Path) -> None:
     (tmp_path / "sizes.h").write_text(
-        "#ifndef SIZES\n#define SIZES\n#if HAVE_CUDA == 1\n#define WARP 32\n#endif\n#endif\n"
+        "#ifndef SIZES\n#define SIZES\n#if TUNED_SIZES == 1\n#define WARP 32\n#endif\n#endif\n"
     )
     text = '#include "sizes.h"\n__global__ void k(float* x) { x[WARP] = 1; }\n'
     (error,) = [one for one in compile_each(tmp_path, text)["k"].diagnostics if one.severity == "error"]
-    assert "sizes.h:4 defines it under `#if HAVE_CUDA == 1`, which does not hold" in error.message
-    assert compile_each(tmp_path, text, defines=("HAVE_CUDA=1",))["k"].ok
+    assert "sizes.h:4 defines it under `#if TUNED_SIZES == 1`, which does not hold" in error.message
+    assert compile_each(tmp_path, text, defines=("TUNED_SIZES=1",))["k"].ok
+
+
+MUTABLE = """\
+#include <string>
+struct View {
+  int n;
+  __device__ int size() const { return n; }
+  void rename(const std::string &name);
+  void resize(int size) { n = size; }
+};
+template <typename T> struct Box : View { void fill(T value); };
+struct Editor : Box<int> {
+  using View::size;
+  using View::rename;
+  using View::resize;
+  using Box<int>::fill;
+};
+__global__ void k(Editor editor, int *out) { out[0] = editor.size(); }
+"""
+
+
+def test_a_member_function_of_the_host_that_a_class_declares_again_is_left_out(tmp_path: Path, cache_dir: Path) -> None:
+    found = compile_each(tmp_path, MUTABLE)["k"]
+    assert (found.ok, found.diagnostics) == (True, ())
+
+
+def test_an_error_line_is_told_with_the_conditions_that_reach_it(tmp_path: Path, cache_dir: Path) -> None:
+    text = "#if TUNED_PATH\n#define ONE 1\n#else\n#error no path for this build\n#endif\n__global__ void k(int *p) { *p = 1; }\n"
+    (said,) = [one for one in compile_each(tmp_path, text)["k"].diagnostics if "no path" in one.message]
+    assert "it is reached under `#else of #if TUNED_PATH`: give -D as the build does" in said.message
+
+
+SWITCHED = """\
+#include "helper.h"
+#if defined(HAVE_CUDA) && HAVE_CUDA == 1
+__global__ void k(float *x) { x[0] = scaled(x[0]); }
+#endif
+#ifdef USE_HIP
+__global__ void other(float *x) { x[0] = 1; }
+#endif
+"""
+
+
+def test_code_that_a_build_enables_for_cuda_is_compiled_with_the_macro(tmp_path: Path, cache_dir: Path) -> None:
+    helper = (
+        "#pragma once\n#ifdef WITH_GPU_KERNELS\ninline __device__ float scaled(float a) { return 2 * a; }\n#endif\n"
+    )
+    (tmp_path / "helper.h").write_text(helper)
+    found = compile_each(tmp_path, SWITCHED)
+    (note,) = [one for one in found["k"].diagnostics if one.code == "guessed-define"]
+    assert (found["k"].ok, found["other"].ok, note.severity) == (True, False, "note")
+    assert "compiled with -DHAVE_CUDA=1 -DWITH_GPU_KERNELS=1, since conditions ask for it" in note.message
+    assert [one.code for one in found["other"].diagnostics] == ["inactive"]
+    kernel = load_kernels(tmp_path / "k.cu")[0]
+    job = compile_job(kernel, (), instance=None, target=find_target(None), options=CompileOptions(), judged=found["k"])
+    assert all(any(name in one for one in job.options) for name in ("HAVE_CUDA=1", "WITH_GPU_KERNELS=1"))
+    given = compile_each(tmp_path, SWITCHED, defines=("HAVE_CUDA=0",))["k"]
+    assert (given.ok, [one.code for one in given.diagnostics]) == (False, ["inactive"])

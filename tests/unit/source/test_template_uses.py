@@ -267,3 +267,53 @@ def test_deduced_arguments_follow_defaults() -> None:
     void f(std::vector<int>& unused) { double* x = nullptr; scale<<<1, 32>>>(x); }
     """
     assert instances(text) == ["scale<4, double>"]
+
+
+MEMBERS = """\
+template <typename T> struct Worker {
+  void early() { fill<<<1, 32>>>(data, count); }
+  T *data; int count;
+  void run();
+};
+template <typename T> void Worker<T>::run() { use<<<1, 32>>>(*this, this->data); }
+template struct Worker<double>;
+struct Grid { short *cells; float *values() { long cells; return 0; } };
+void wipe(Grid &grid, Grid *other) { clear<<<1, 64>>>(grid.cells, other->cells); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("kernel", "found"),
+    [
+        ("template <typename T> __global__ void fill(T *x, int n) {}", ["fill<double>"]),
+        (
+            "template <typename W, typename T> __global__ void use(W w, T *x) { x[0] = w.data[0]; }",
+            ["use<Worker<double>, double>"],
+        ),
+        ("template <typename A, typename B> __global__ void clear(A *a, B *b) {}", ["clear<short, short>"]),
+    ],
+)
+def test_members_of_classes_give_the_types(kernel: str, found: list[str]) -> None:
+    assert instances(f"{kernel}\n{MEMBERS}") == found
+
+
+def test_a_launch_in_a_macro_takes_the_types_of_variables_at_its_calls() -> None:
+    text = """\
+    struct Codec { int bits; };
+    template <typename K, typename T> __global__ void decode(K codec, T *out) {}
+    #define RUN(to) do { decode<<<1, 32>>>(codec, to); } while (0)
+    void go(float *x, short *y, int kind) {
+      if (kind) { Codec codec{3}; RUN(x); } else { long codec = 4; RUN(y); }
+    }
+    """
+    assert instances(text) == ["decode<Codec, float>", "decode<long, short>"]
+
+
+def test_a_macro_that_is_passed_to_another_one_is_called_by_it() -> None:
+    text = """\
+    template <int ranks, typename T> __global__ void gather(T *out) {}
+    #define CASE(ranks) gather<ranks><<<1, 32>>>(out); break
+    #define SWITCH(case_macro) switch (count) { case 2: case_macro(2); case 4: case_macro(4); default: break; }
+    void go(float *out, int count) { SWITCH(CASE); }
+    """
+    assert instances(text) == ["gather<2, float>", "gather<4, float>"]
