@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from kernelmate.checks.size_runs import tables_of
-from kernelmate.checks.sizes import KEPT, MOST_THREADS, key_of, threads_at, usable
+from kernelmate.checks.sizes import KEPT, MOST_THREADS, key_of, reached_size, threads_at, usable
 from kernelmate.checks.trials import elements_of
 from kernelmate.errors import ContractError
 from kernelmate.records import Contract, Size, Version
@@ -80,6 +80,7 @@ MOST_TABLE = 256
 _STORED = re.compile(r"\bst\.(?:shared|local)\.(?:v[24]\.)?[bsu](?:16|32|64)\s+\[[^\]]*\], ([^;]+);")
 _MOVED = re.compile(r"\bmov\.[bsu](?:16|32|64)\s+(%\w+), (\d+);")
 _NARROW = frozenset({"short", "ushort", "int16_t", "uint16_t"})
+_HALF = re.compile(r"\bld\.(?:\w+\.)*[us]16\s|\bcvt\.[us](?:32|64)\.[us]16\s")
 _WHOLE = re.compile(r"0[xX][\da-fA-F']+|0[bB][01']+|[\d']+")
 
 
@@ -101,7 +102,7 @@ def further_sizes(
         found += capacity_sizes(contract, listed, tried)
     numbers = compared_numbers(version.compiled.ptx) - compared_numbers(baseline.compiled.ptx)
     numbers |= set(_kept(version.compiled.ptx) - _kept(baseline.compiled.ptx))
-    if _narrow(mine) - _narrow(theirs):
+    if _narrow(mine) - _narrow(theirs) or _takes_halves(version) > _takes_halves(baseline):
         numbers |= {1 << 16}
     numbers |= _held(version) - _held(baseline)
     found += block_sizes(contract, (*tried, *found), version, baseline)
@@ -354,6 +355,8 @@ def _around(
     for number in reversed(numbers):
         for name in listed[0]:
             if left > 0 and max(size[name] for size in tried) <= number:
+                reached = reached_size(contract, listed, name, number)
+                yield from () if reached is None else (reached,)
                 for value in (number + 1, number):
                     size = {**{other: min(most, FEW) for other, most in base.items()}, name: value}
                     if usable(contract, size, threads, MOST_ELEMENTS_AROUND):
@@ -428,6 +431,12 @@ def _loops(tokens: Sequence[Token]) -> int:
 def _narrow(tokens: Sequence[Token]) -> Counter[str]:
     """Counts 16-bit type names, since sizes, positions and counts may overflow in these types."""
     return Counter(token.text for token in tokens if token.text in _NARROW)
+
+
+def _takes_halves(version: Version) -> int:
+    """Counts 16-bit parts that code takes of wider integers; 0 with 16-bit arrays, whose elements it would count."""
+    narrow = any(a.shape is not None and numpy_dtype(a.dtype).itemsize == 2 for a in version.contract.args)
+    return 0 if narrow else len(_HALF.findall(version.compiled.ptx))
 
 
 MOST_SCRATCH_THREADS = 1 << 21

@@ -33,7 +33,7 @@ from kernelmate.checks.oracle import CASES_STAGE, GUARDS_STAGE, Oracle
 from kernelmate.checks.precision import Arrays, is_inexact, module_of
 from kernelmate.checks.size_plan import PlannedSize
 from kernelmate.checks.sizes import MOST_ELEMENTS
-from kernelmate.checks.styles import NORMAL, InputStyle, styles_of
+from kernelmate.checks.styles import NORMAL, WIDE_INTEGERS, InputStyle, styles_of
 from kernelmate.checks.timed import KeptLaunch
 from kernelmate.checks.trials import (
     CHEAP_ELEMENTS,
@@ -188,7 +188,9 @@ class CaseJudge:
         mixed = any(one.name == "mixed" for one in styles_of(self.contract)) and elements <= CHEAP_ELEMENTS
         # Magnitudes at which squares overflow are tried at other sizes.
         mild = InputStyle("mixed", stress=True, milder=1)
-        return (*shots, PlannedLaunch(SELECTED, mild, 0, schedule + 1)) if mixed else shots
+        shots += (PlannedLaunch(SELECTED, mild, 0, schedule + 1),) * mixed
+        # Ordinary draws of undeclared integers are small, and so never reach a limit on indices.
+        return (*shots, PlannedLaunch(SELECTED, WIDE_INTEGERS, 0, schedule + 1)) if self._settling.indexed else shots
 
     def judge(self, tried: PlannedSize, number: int) -> CaseRecord:
         """Makes the case's launches until one ends in an error.
