@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -98,7 +97,7 @@ def further_sizes(
     """
     mine, theirs = _tokens(version), _tokens(baseline)
     found: list[Size] = []
-    if _numbers(mine) - _numbers(theirs) or _loops(mine) < _loops(theirs):
+    if has_new_limits(version, baseline):
         found += capacity_sizes(contract, listed, tried)
     numbers = compared_numbers(version.compiled.ptx) - compared_numbers(baseline.compiled.ptx)
     numbers |= set(_kept(version.compiled.ptx) - _kept(baseline.compiled.ptx))
@@ -112,6 +111,12 @@ def further_sizes(
         found += _past_the_grid(version, listed, (*tried, *found), passes)
     found += _held_in_tables(contract, (*tried, *found), version, baseline)
     return (*found, *_around(contract, listed, (*tried, *found), sorted(numbers)))
+
+
+def has_new_limits(version: Version, baseline: Version) -> bool:
+    """Returns True if a version's text or launch has integers that its baseline lacks, or fewer loops."""
+    mine, theirs = _tokens(version), _tokens(baseline)
+    return bool(_numbers(mine) - _numbers(theirs)) or _loops(mine) < _loops(theirs)
 
 
 def _held(version: Version) -> set[int]:
@@ -439,51 +444,6 @@ def _takes_halves(version: Version) -> int:
     return 0 if narrow else len(_HALF.findall(version.compiled.ptx))
 
 
-MOST_SCRATCH_THREADS = 1 << 21
-MOST_ELEMENTS = 1 << 22
-"""Maximum number of threads of the launch, and value of a size name, at such a size."""
-
-_ARRAY = re.compile(r"^\s*(?:\.visible\s+)?\.global\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[(\d+)\];", re.MULTILINE)
-"""Pattern of a `__device__` array without initialiser in NVRTC's PTX: alignment, name, bytes."""
-
-
-def scratch_sizes(version: Version, baseline: Version | None, listed: tuple[Size, ...]) -> tuple[Size, ...]:
-    """Returns the smallest sizes with more threads, or more blocks, than a version's new device array has elements."""
-    known = set() if baseline is None else set(_ARRAY.findall(baseline.compiled.ptx))
-    lengths = {int(size) // int(align) for align, name, size in _ARRAY.findall(version.compiled.ptx)
-               if (align, name, size) not in known and int(size) > int(align)}  # fmt: skip
-    # Starts from the cheapest size, so that loops over other dimensions stay short.
-    bases = sorted(listed, key=lambda size: math.prod(max(value, 1) for value in size.values()))
-    found: list[Size] = []
-    for length in sorted(lengths):
-        for per_block in (False, True):
-            tried = (*listed, *found)
-            if any(workers_at(version, size, per_block=per_block) > length for size in tried):
-                continue
-            size = next(
-                (one for base in bases if (one := _grown_past(version, base, length, per_block=per_block))), None
-            )
-            if size is not None:
-                found.append(size)
-    return tuple(found)
-
-
-def _grown_past(version: Version, base: Size, length: int, *, per_block: bool) -> Size | None:
-    """Returns a listed size with one name enlarged until there are more threads or blocks than elements."""
-    for name in base:
-        size = {**base, name: max(base[name], 1)}
-        # A name that only lengthens a loop never increases threads or elements.
-        while (
-            size[name] <= MOST_ELEMENTS
-            and _fits(version, size)
-            and workers_at(version, size, per_block=per_block) <= length
-        ):
-            size = {**size, name: 2 * size[name]}
-        if size[name] <= MOST_ELEMENTS and _fits(version, size):
-            return size
-    return None
-
-
 def workers_at(version: Version, size: Size, *, per_block: bool) -> int:
     """Returns the number of threads of a launch, or of blocks; 0 at a size at which it is not possible."""
     try:
@@ -491,13 +451,3 @@ def workers_at(version: Version, size: Size, *, per_block: bool) -> int:
     except ContractError:
         return 0
     return shape.blocks if per_block else shape.blocks * shape.threads
-
-
-def _fits(version: Version, size: Size) -> bool:
-    contract = version.contract
-    try:
-        allowed = size_allowed(contract, size)
-        elements = sum(math.prod(extents) for extents in argument_shapes(contract, size).values())
-    except ContractError:
-        return False
-    return allowed and elements <= MOST_ELEMENTS and workers_at(version, size, per_block=False) <= MOST_SCRATCH_THREADS

@@ -186,11 +186,9 @@ class CaseJudge:
         other, schedule = self._settling.other(size), 16 * number + 14
         shots = (PlannedLaunch(OTHER, other, 1, schedule),) if other.vary else ()
         mixed = any(one.name == "mixed" for one in styles_of(self.contract)) and elements <= CHEAP_ELEMENTS
-        # Magnitudes at which squares overflow are tried at other sizes.
-        mild = InputStyle("mixed", stress=True, milder=1)
-        shots += (PlannedLaunch(SELECTED, mild, 0, schedule + 1),) * mixed
-        # Ordinary draws of undeclared integers are small, and so never reach a limit on indices.
-        return (*shots, PlannedLaunch(SELECTED, WIDE_INTEGERS, 0, schedule + 1)) if self._settling.indexed else shots
+        # Magnitudes at which squares overflow are tried at other sizes. Ordinary undeclared integers reach no limit.
+        more = (InputStyle("mixed", stress=True, milder=1),) * mixed + (WIDE_INTEGERS,) * self._settling.indexed
+        return (*shots, *(PlannedLaunch(SELECTED, style, 0, schedule + 1) for style in more))
 
     def judge(self, tried: PlannedSize, number: int) -> CaseRecord:
         """Makes the case's launches until one ends in an error.
@@ -282,7 +280,8 @@ class CaseJudge:
 
             record.note(FindingCode.NAN_HANDLING, "error", lost_nan.find(outcome, theirs.nans, answer, closer))
         if self._written and shot.style.plants_nan and answer is not None and not outcome.stopped:
-            record.note(FindingCode.NAN_HANDLING, "error", lost_nan.find_of_reference(outcome, answer, partial(self.oracle.evaluated, size)))
+            lost = lost_nan.find_of_reference(outcome, answer, partial(self.oracle.evaluated, size))
+            record.note(FindingCode.NAN_HANDLING, "error", lost)
         return replace(self._seen(record, outcome, settled, baseline_right, weight), guessed=guessed)
 
     def _seen(

@@ -92,7 +92,7 @@ class ReferenceFacts:
         if not self.seconds:
             return 0.0
         (few, short), (more, long) = self.seconds[0], self.seconds[-1]
-        if elements > more > few and 0 < short and long * few < short * more:
+        if elements > more > few and short > 0 and long * few < short * more:
             return float(long + max((long - short) / (more - few), LEAST_ELEMENT_S) * (elements - more))
         growth = math.log(long / short) / math.log(more / few) if more > few and short > 0 else 1.0
         return float(long * (elements / max(more, 1)) ** min(max(growth, 1.0), 2.0))

@@ -102,11 +102,14 @@ class InputStyle:
             return "inputs whose largest or smallest elements in a row differ in their last bits"
         if self.name == "repeated":
             return "inputs with equal elements in a row"
+        return f"{self.name} inputs" + (f" times {self.scale:g}" if self.scale != 1 else "") + self._planted_text()
+
+    def _planted_text(self) -> str:
         about = " with values equal to scalars among them" if self.planted else ""
-        if self.constants:
-            neighbours = "" if self.alone else ", and their neighbours,"
-            about += f" with values at which the code branches or rounds{neighbours} among them"
-        return f"{self.name} inputs" + (f" times {self.scale:g}" if self.scale != 1 else "") + about
+        if not self.constants:
+            return about
+        neighbours = "" if self.alone else ", and their neighbours,"
+        return about + f" with values at which the code branches or rounds{neighbours} among them"
 
 
 NORMAL = InputStyle("normal")

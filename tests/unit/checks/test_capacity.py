@@ -12,9 +12,9 @@ from kernelmate.checks.capacity import (
     capacity_sizes,
     compared_numbers,
     further_sizes,
-    scratch_sizes,
     unlaunchable_sizes,
 )
+from kernelmate.checks.size_choice import scratch_sizes
 from kernelmate.checks.sums import counter_sizes, saturating_sizes
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Argument, CompileOptions, Contract, Version
