@@ -10,7 +10,7 @@ import numpy as np
 
 from kernelmate.checks.capacity import BEYOND, has_new_limits
 from kernelmate.checks.guards.lost_bits import has_arithmetic
-from kernelmate.checks.positions import ConstantComparison, comparisons_of, rounded_factors
+from kernelmate.checks.positions import ConstantComparison, comparisons_of, rounded_factors, uses_of
 from kernelmate.checks.precision import is_float, is_inexact
 from kernelmate.checks.scalars import nearby
 from kernelmate.checks.size_plan import PlannedSize
@@ -98,7 +98,9 @@ def suggested_styles(
         if planted
     ]
     found += _scalar_styles(contract, own, frozenset(scalars))
-    found += _enlarged(contract, frozenset(scalars)) * has_new_limits(version, baseline)
+    used = uses_of(baseline, contract)
+    reaching = frozenset(scalars) & (used.addresses | used.loops)
+    found += _enlarged(contract, reaching) * has_new_limits(version, baseline)
     if wide and texts[0] != texts[1]:
         found.append(InputStyle("normal", stress=True, given=tuple((name, _wide(contract, name)) for name in wide)))
     free = [numpy_dtype(a.dtype) for a in contract.args if is_free(a)]
@@ -288,7 +290,10 @@ def _scalar_styles(contract: Contract, own: Sequence[ConstantComparison], names:
 
 
 def _enlarged(contract: Contract, names: frozenset[str]) -> list[InputStyle]:
-    """Returns styles with an integer scalar several times as large, as a radius that exceeds the halo of a tile."""
+    """Returns styles with an integer scalar several times as large, as a radius that exceeds the halo of a tile.
+
+    `names` are scalars that bound loops or decide addresses.
+    """
     usual = {
         a.name: scalar_value(a, {})
         for a in contract.args
