@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from kernelmate.checks.size_runs import tables_of
-from kernelmate.checks.sizes import KEPT, MOST_THREADS, key_of, threads_at, usable
+from kernelmate.checks.sizes import KEPT, MOST_THREADS, key_of, reached_size, threads_at, usable
 from kernelmate.checks.trials import elements_of
 from kernelmate.errors import ContractError
 from kernelmate.records import Contract, Size, Version
@@ -80,6 +79,7 @@ MOST_TABLE = 256
 _STORED = re.compile(r"\bst\.(?:shared|local)\.(?:v[24]\.)?[bsu](?:16|32|64)\s+\[[^\]]*\], ([^;]+);")
 _MOVED = re.compile(r"\bmov\.[bsu](?:16|32|64)\s+(%\w+), (\d+);")
 _NARROW = frozenset({"short", "ushort", "int16_t", "uint16_t"})
+_HALF = re.compile(r"\bld\.(?:\w+\.)*[us]16\s|\bcvt\.[us](?:32|64)\.[us]16\s")
 _WHOLE = re.compile(r"0[xX][\da-fA-F']+|0[bB][01']+|[\d']+")
 
 
@@ -97,11 +97,11 @@ def further_sizes(
     """
     mine, theirs = _tokens(version), _tokens(baseline)
     found: list[Size] = []
-    if _numbers(mine) - _numbers(theirs) or _loops(mine) < _loops(theirs):
+    if has_new_limits(version, baseline):
         found += capacity_sizes(contract, listed, tried)
     numbers = compared_numbers(version.compiled.ptx) - compared_numbers(baseline.compiled.ptx)
     numbers |= set(_kept(version.compiled.ptx) - _kept(baseline.compiled.ptx))
-    if _narrow(mine) - _narrow(theirs):
+    if _narrow(mine) - _narrow(theirs) or _takes_halves(version) > _takes_halves(baseline):
         numbers |= {1 << 16}
     numbers |= _held(version) - _held(baseline)
     found += block_sizes(contract, (*tried, *found), version, baseline)
@@ -111,6 +111,12 @@ def further_sizes(
         found += _past_the_grid(version, listed, (*tried, *found), passes)
     found += _held_in_tables(contract, (*tried, *found), version, baseline)
     return (*found, *_around(contract, listed, (*tried, *found), sorted(numbers)))
+
+
+def has_new_limits(version: Version, baseline: Version) -> bool:
+    """Returns True if a version's text or launch has integers that its baseline lacks, or fewer loops."""
+    mine, theirs = _tokens(version), _tokens(baseline)
+    return bool(_numbers(mine) - _numbers(theirs)) or _loops(mine) < _loops(theirs)
 
 
 def _held(version: Version) -> set[int]:
@@ -355,6 +361,8 @@ def _around(
     for number in reversed(numbers):
         for name in listed[0]:
             if left > 0 and max(size[name] for size in tried) <= number:
+                reached = reached_size(contract, listed, name, number)
+                yield from () if reached is None else (reached,)
                 for value in (number + 1, number):
                     size = {**{other: min(most, FEW) for other, most in base.items()}, name: value}
                     if usable(contract, size, threads, MOST_ELEMENTS_AROUND):
@@ -431,49 +439,10 @@ def _narrow(tokens: Sequence[Token]) -> Counter[str]:
     return Counter(token.text for token in tokens if token.text in _NARROW)
 
 
-MOST_SCRATCH_THREADS = 1 << 21
-MOST_ELEMENTS = 1 << 22
-"""Maximum number of threads of the launch, and value of a size name, at such a size."""
-
-_ARRAY = re.compile(r"^\s*(?:\.visible\s+)?\.global\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[(\d+)\];", re.MULTILINE)
-"""Pattern of a `__device__` array without initialiser in NVRTC's PTX: alignment, name, bytes."""
-
-
-def scratch_sizes(version: Version, baseline: Version | None, listed: tuple[Size, ...]) -> tuple[Size, ...]:
-    """Returns the smallest sizes with more threads, or more blocks, than a version's new device array has elements."""
-    known = set() if baseline is None else set(_ARRAY.findall(baseline.compiled.ptx))
-    lengths = {int(size) // int(align) for align, name, size in _ARRAY.findall(version.compiled.ptx)
-               if (align, name, size) not in known and int(size) > int(align)}  # fmt: skip
-    # Starts from the cheapest size, so that loops over other dimensions stay short.
-    bases = sorted(listed, key=lambda size: math.prod(max(value, 1) for value in size.values()))
-    found: list[Size] = []
-    for length in sorted(lengths):
-        for per_block in (False, True):
-            tried = (*listed, *found)
-            if any(workers_at(version, size, per_block=per_block) > length for size in tried):
-                continue
-            size = next(
-                (one for base in bases if (one := _grown_past(version, base, length, per_block=per_block))), None
-            )
-            if size is not None:
-                found.append(size)
-    return tuple(found)
-
-
-def _grown_past(version: Version, base: Size, length: int, *, per_block: bool) -> Size | None:
-    """Returns a listed size with one name enlarged until there are more threads or blocks than elements."""
-    for name in base:
-        size = {**base, name: max(base[name], 1)}
-        # A name that only lengthens a loop never increases threads or elements.
-        while (
-            size[name] <= MOST_ELEMENTS
-            and _fits(version, size)
-            and workers_at(version, size, per_block=per_block) <= length
-        ):
-            size = {**size, name: 2 * size[name]}
-        if size[name] <= MOST_ELEMENTS and _fits(version, size):
-            return size
-    return None
+def _takes_halves(version: Version) -> int:
+    """Counts 16-bit parts that code takes of wider integers; 0 with 16-bit arrays, whose elements it would count."""
+    narrow = any(a.shape is not None and numpy_dtype(a.dtype).itemsize == 2 for a in version.contract.args)
+    return 0 if narrow else len(_HALF.findall(version.compiled.ptx))
 
 
 def workers_at(version: Version, size: Size, *, per_block: bool) -> int:
@@ -483,13 +452,3 @@ def workers_at(version: Version, size: Size, *, per_block: bool) -> int:
     except ContractError:
         return 0
     return shape.blocks if per_block else shape.blocks * shape.threads
-
-
-def _fits(version: Version, size: Size) -> bool:
-    contract = version.contract
-    try:
-        allowed = size_allowed(contract, size)
-        elements = sum(math.prod(extents) for extents in argument_shapes(contract, size).values())
-    except ContractError:
-        return False
-    return allowed and elements <= MOST_ELEMENTS and workers_at(version, size, per_block=False) <= MOST_SCRATCH_THREADS

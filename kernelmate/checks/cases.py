@@ -33,7 +33,7 @@ from kernelmate.checks.oracle import CASES_STAGE, GUARDS_STAGE, Oracle
 from kernelmate.checks.precision import Arrays, is_inexact, module_of
 from kernelmate.checks.size_plan import PlannedSize
 from kernelmate.checks.sizes import MOST_ELEMENTS
-from kernelmate.checks.styles import NORMAL, InputStyle, styles_of
+from kernelmate.checks.styles import NORMAL, WIDE_INTEGERS, InputStyle, styles_of
 from kernelmate.checks.timed import KeptLaunch
 from kernelmate.checks.trials import (
     CHEAP_ELEMENTS,
@@ -186,9 +186,9 @@ class CaseJudge:
         other, schedule = self._settling.other(size), 16 * number + 14
         shots = (PlannedLaunch(OTHER, other, 1, schedule),) if other.vary else ()
         mixed = any(one.name == "mixed" for one in styles_of(self.contract)) and elements <= CHEAP_ELEMENTS
-        # Magnitudes at which squares overflow are tried at other sizes.
-        mild = InputStyle("mixed", stress=True, milder=1)
-        return (*shots, PlannedLaunch(SELECTED, mild, 0, schedule + 1)) if mixed else shots
+        # Magnitudes at which squares overflow are tried at other sizes. Ordinary undeclared integers reach no limit.
+        more = (InputStyle("mixed", stress=True, milder=1),) * mixed + (WIDE_INTEGERS,) * self._settling.indexed
+        return (*shots, *(PlannedLaunch(SELECTED, style, 0, schedule + 1) for style in more))
 
     def judge(self, tried: PlannedSize, number: int) -> CaseRecord:
         """Makes the case's launches until one ends in an error.
@@ -280,11 +280,8 @@ class CaseJudge:
 
             record.note(FindingCode.NAN_HANDLING, "error", lost_nan.find(outcome, theirs.nans, answer, closer))
         if self._written and shot.style.plants_nan and answer is not None and not outcome.stopped:
-            record.note(
-                FindingCode.NAN_HANDLING,
-                "error",
-                lost_nan.find_of_reference(outcome, answer, partial(self.oracle.evaluated, size)),
-            )
+            lost = lost_nan.find_of_reference(outcome, answer, partial(self.oracle.evaluated, size))
+            record.note(FindingCode.NAN_HANDLING, "error", lost)
         return replace(self._seen(record, outcome, settled, baseline_right, weight), guessed=guessed)
 
     def _seen(

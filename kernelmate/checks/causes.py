@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kernelmate.checks.case_records import CaseRecord, ObservedLaunch
@@ -87,7 +87,17 @@ def _cause_of(contract: Contract, records: Sequence[CaseRecord], weight: Severit
     by_size = usual and not (coarse and elsewhere)
     code = _code_plain(contract, records, plain) if by_size else _code_stress(plain or wrong)
     example = max(plain or wrong, key=lambda one: (_finite_error(one.seen), -sum(one.record.size.values())))
-    return DiagnosedCause(code, _sentence(contract, code, example, _numeric(every), records), _argument(example))
+    return DiagnosedCause(code, _sentence(contract, code, example, _counted(records, wrong)), _argument(example))
+
+
+def _counted(records: Sequence[CaseRecord], wrong: Sequence[_Wrong]) -> tuple[int, int]:
+    """Returns the number of wrong sizes and of compared ones, as the cases of the verdict have them.
+
+    Sizes at which answers are wrong that decide nothing, so that their cases are right, are counted with their own
+    severity only.
+    """
+    sizes = {id(r) for r in records if r.correct is False} | {id(one.record) for one in wrong}
+    return len(sizes), sum(r.correct is not None or id(r) in sizes for r in records)
 
 
 def _numeric(wrong: list[_Wrong]) -> list[_Wrong]:
@@ -144,9 +154,7 @@ def _argument(one: _Wrong) -> str | None:
     return next((d.argument for d in one.seen.differences if not d.right), None)
 
 
-def _sentence(
-    contract: Contract, code: FindingCode, example: _Wrong, wrong: Sequence[_Wrong], records: Iterable[CaseRecord]
-) -> str:
+def _sentence(contract: Contract, code: FindingCode, example: _Wrong, counted: tuple[int, int]) -> str:
     difference = next(d for d in example.seen.differences if not d.right)
     text = f"at {size_text(example.record.size)}"
     scalars = said(contract, example.record.size, example.seen.outcome.given)
@@ -162,9 +170,7 @@ def _sentence(
             text += ", in ascending order"
     if math.isfinite(difference.error):
         text += f", {difference.error:.3g} times the tolerance"
-    sizes = {id(one.record) for one in wrong}
-    total = sum(1 for r in records if r.launched and (not r.degenerate or id(r) in sizes))
-    text += f"; {len(sizes)} of {total} sizes are wrong"
+    text += f"; {counted[0]} of {counted[1]} sizes are wrong"
     if scalars and example.seen.outcome.shot.style.stress:
         text += "; if that scalar never has another value, say so with `fixed` in the contract"
     if example.seen.outcome.shot.style.name == "integers":

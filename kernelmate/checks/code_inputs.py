@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from kernelmate.checks.capacity import BEYOND, has_new_limits
 from kernelmate.checks.guards.lost_bits import has_arithmetic
-from kernelmate.checks.positions import ConstantComparison, comparisons_of, rounded_factors
+from kernelmate.checks.positions import ConstantComparison, comparisons_of, rounded_factors, uses_of
 from kernelmate.checks.precision import is_float, is_inexact
 from kernelmate.checks.scalars import nearby
 from kernelmate.checks.size_plan import PlannedSize
@@ -97,6 +98,9 @@ def suggested_styles(
         if planted
     ]
     found += _scalar_styles(contract, own, frozenset(scalars))
+    used = uses_of(baseline, contract)
+    reaching = frozenset(scalars) & (used.addresses | used.loops)
+    found += _enlarged(contract, reaching) * has_new_limits(version, baseline)
     if wide and texts[0] != texts[1]:
         found.append(InputStyle("normal", stress=True, given=tuple((name, _wide(contract, name)) for name in wide)))
     free = [numpy_dtype(a.dtype) for a in contract.args if is_free(a)]
@@ -283,6 +287,20 @@ def _scalar_styles(contract: Contract, own: Sequence[ConstantComparison], names:
         if style is not None and style not in found and len(found) < MOST_SCALARS:
             found.append(style)
     return found
+
+
+def _enlarged(contract: Contract, names: frozenset[str]) -> list[InputStyle]:
+    """Returns styles with an integer scalar several times as large, as a radius that exceeds the halo of a tile.
+
+    `names` are scalars that bound loops or decide addresses.
+    """
+    usual = {
+        a.name: scalar_value(a, {})
+        for a in contract.args
+        if a.name in names and a.value is not None and "int" in a.dtype
+    }
+    given = (((name, BEYOND * value + math.copysign(1, value)),) for name, value in usual.items() if abs(value) > 1)
+    return [InputStyle("normal", stress=True, given=one) for one in given][:MOST_SCALARS]
 
 
 def _beyond(argument: Argument, compared: ConstantComparison) -> float | None:

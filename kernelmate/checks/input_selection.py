@@ -177,6 +177,11 @@ class InputSelection:
             (used.addresses | used.loops | used.guards) & frozenset(self._integers())
         )
 
+    @property
+    def indexed(self) -> bool:
+        """Returns True if elements of an integer array without a declared distribution become addresses or lengths."""
+        return bool(self._positions())
+
     def _positions(self) -> frozenset[str]:
         """Returns integer arrays whose elements are used as addresses or lengths."""
         used = self._used().addresses | self._used().loops
@@ -264,10 +269,13 @@ class InputSelection:
             return replace(style, zeros=False, negative=False)
         parts = len(style.vary) + style.planted
         if parts == 1:
-            return NORMAL
+            return NORMAL if style.alone or not style.planted or failed else replace(style, alone=True)
         agreeing = tuple(n for n in style.vary if self._agrees(size, shot, replace(style, vary=(n,), planted=False)))
         planted = style.planted and self._agrees(size, shot, replace(style, vary=()))
-        found = replace(style, vary=agreeing, planted=planted)
+        alone = style.alone
+        if style.planted and not (planted or alone or failed):
+            planted = alone = self._agrees(size, shot, replace(style, vary=(), alone=True))
+        found = replace(style, vary=agreeing, planted=planted, alone=alone)
         return NORMAL if found == style or not (agreeing or planted) else found
 
     def _agrees(self, size: Size, shot: PlannedLaunch, style: InputStyle) -> bool:

@@ -202,9 +202,9 @@ def draw(
         left = replace(a, distribution=otherwise(a))
         made[a.name] = _array(left, shapes[a.name], size, rng, style, directory) if live is None else live
         if style.planted and live is None and a.direction in ("in", "inout") and a.name not in style.positions:
-            made[a.name] = plant(left, made[a.name], size, edges, rng)
+            made[a.name] = plant(left, made[a.name], size, edges, rng, alone=style.alone)
         if a.name in constants and live is None and a.direction in ("in", "inout") and a.name not in style.positions:
-            made[a.name] = plant_constants(left, made[a.name], size, constants[a.name], rng)
+            made[a.name] = plant_constants(left, made[a.name], size, constants[a.name], rng, alone=style.alone)
     if style.name in ("integers", "mixed"):
         _tie_equals(made, [a for a in arguments if is_free(a) and a.name not in style.positions], rng)
     return made

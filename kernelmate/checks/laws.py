@@ -55,6 +55,9 @@ MOST_BASE_ELEMENTS = 1 << 17
 
 CHEAP_S = 0.01
 
+LEAST_ELEMENT_S = 20e-9
+"""Minimum of the seconds that each further element is taken to cost: of a few passes over arrays in memory."""
+
 SAME = 1e-9
 """Allowed relative difference between NumPy and a GPU in float64, which add in different orders."""
 
@@ -82,10 +85,15 @@ class ReferenceFacts:
     seconds: tuple[tuple[int, float], ...]
 
     def seconds_at(self, elements: int) -> float:
-        """Returns the estimated duration of an evaluation on the host for a number of elements."""
+        """Returns the estimated duration of an evaluation on the host for a number of elements.
+
+        A duration that grows more slowly than the elements is a constant one, of the call, and a part in proportion to them.
+        """
         if not self.seconds:
             return 0.0
         (few, short), (more, long) = self.seconds[0], self.seconds[-1]
+        if elements > more > few and short > 0 and long * few < short * more:
+            return float(long + max((long - short) / (more - few), LEAST_ELEMENT_S) * (elements - more))
         growth = math.log(long / short) / math.log(more / few) if more > few and short > 0 else 1.0
         return float(long * (elements / max(more, 1)) ** min(max(growth, 1.0), 2.0))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 
 from kernelmate.checks.capacity import (
@@ -9,8 +11,8 @@ from kernelmate.checks.capacity import (
     MOST_THREADS_AROUND,
     further_sizes,
     increased,
-    scratch_sizes,
     unlaunchable_sizes,
+    workers_at,
 )
 from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.causes import size_text
@@ -24,7 +26,9 @@ from kernelmate.checks.sizes import holding_size, usable
 from kernelmate.checks.styles import COUNTED, LARGEST_SUMS, narrow_inputs
 from kernelmate.checks.sums import counter_sizes, saturating_sizes
 from kernelmate.checks.values import EVERY_HALF
-from kernelmate.records import Contract, JudgeTask, Size
+from kernelmate.errors import ContractError
+from kernelmate.records import Contract, JudgeTask, Size, Version
+from kernelmate.source import argument_shapes, size_allowed
 from kernelmate.source.conditions import Condition
 
 LONGEST_OWN_S = 2.0
@@ -32,6 +36,14 @@ LONGEST_OWN_S = 2.0
 
 SMALLER = 4
 """Divisor of a size at which a launch takes too long: each attempt may cost a second."""
+
+
+MOST_SCRATCH_THREADS = 1 << 21
+MOST_SCRATCH = 1 << 22
+"""Maximum number of threads of the launch, and value of a size name, at such a size."""
+
+_ARRAY = re.compile(r"^\s*(?:\.visible\s+)?\.global\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[(\d+)\];", re.MULTILINE)
+"""Pattern of a `__device__` array without initialiser in NVRTC's PTX: alignment, name, bytes."""
 
 
 def chosen_sizes(
@@ -104,3 +116,50 @@ def smaller_size(contract: Contract, size: Size, tried: Sequence[Size]) -> Size 
     larger = (value for value in increased(size[name] // SMALLER) if most[name] < value < size[name])
     found = ({**size, name: value} for value in larger)
     return next((one for one in found if usable(contract, one, MOST_THREADS_AROUND, MOST_ELEMENTS_AROUND)), None)
+
+
+def scratch_sizes(version: Version, baseline: Version | None, listed: tuple[Size, ...]) -> tuple[Size, ...]:
+    """Returns the smallest sizes with more threads, or more blocks, than a version's new device array has elements."""
+    known = set() if baseline is None else set(_ARRAY.findall(baseline.compiled.ptx))
+    lengths = {int(size) // int(align) for align, name, size in _ARRAY.findall(version.compiled.ptx)
+               if (align, name, size) not in known and int(size) > int(align)}  # fmt: skip
+    # Starts from the cheapest size, so that loops over other dimensions stay short.
+    bases = sorted(listed, key=lambda size: math.prod(max(value, 1) for value in size.values()))
+    found: list[Size] = []
+    for length in sorted(lengths):
+        for per_block in (False, True):
+            tried = (*listed, *found)
+            if any(workers_at(version, size, per_block=per_block) > length for size in tried):
+                continue
+            size = next(
+                (one for base in bases if (one := _grown_past(version, base, length, per_block=per_block))), None
+            )
+            if size is not None:
+                found.append(size)
+    return tuple(found)
+
+
+def _grown_past(version: Version, base: Size, length: int, *, per_block: bool) -> Size | None:
+    """Returns a listed size with one name enlarged until there are more threads or blocks than elements."""
+    for name in base:
+        size = {**base, name: max(base[name], 1)}
+        # A name that only lengthens a loop never increases threads or elements.
+        while (
+            size[name] <= MOST_SCRATCH
+            and _fits(version, size)
+            and workers_at(version, size, per_block=per_block) <= length
+        ):
+            size = {**size, name: 2 * size[name]}
+        if size[name] <= MOST_SCRATCH and _fits(version, size):
+            return size
+    return None
+
+
+def _fits(version: Version, size: Size) -> bool:
+    contract = version.contract
+    try:
+        allowed = size_allowed(contract, size)
+        elements = sum(math.prod(extents) for extents in argument_shapes(contract, size).values())
+    except ContractError:
+        return False
+    return allowed and elements <= MOST_SCRATCH and workers_at(version, size, per_block=False) <= MOST_SCRATCH_THREADS

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelmate.errors import ContractError
 from kernelmate.records import Contract, Size
-from kernelmate.source import argument_shapes, launch_shape, scalar_values, size_allowed
+from kernelmate.source import argument_shapes, launch_shape, numpy_dtype, scalar_values, size_allowed
 
 ALONE = (1, 0, 127, 33, 257)
 """Values of one name while the others stay constant: 1, 0, and values one below or above a power of two."""
@@ -32,6 +33,9 @@ PROBED = 4
 
 MOST_PROBED_ELEMENTS = 1 << 20
 """Maximum number of elements over all arrays at an enlarged small size."""
+
+MOST_REACHED_THREADS = 1 << 20
+"""Maximum number of threads at a size whose integers reach a number."""
 
 MODULI = (2, 4, 8, 16, 32)
 """Moduli whose residues matter to vector widths and warps."""
@@ -200,6 +204,29 @@ def holding_size(contract: Contract, listed: tuple[Size, ...], arrays: Sequence[
                     if held >= values:
                         return grown
     return None
+
+
+def reached_size(contract: Contract, listed: Sequence[Size], name: str, number: int) -> Size | None:
+    """Returns a size at which a name is twice a number, with several integers in the inputs; None if there is none.
+
+    Integers drawn below the name, as indices are, exceed the number half the time there; at a size just above the number
+    they almost never do. Names that only count integers are not enlarged, unless there are no others, and those that
+    no integer input's shape contains are reduced, so that the arrays stay small.
+    """
+    integers = [
+        a for a in contract.args if a.direction in ("in", "inout") and a.shape and numpy_dtype(a.dtype).kind in "iu"
+    ]
+    if not integers:
+        return None
+    sides = " ".join(str(side) for a in integers for side in a.shape or ())
+    counts = {other for other in listed[0] if re.search(rf"\b{other}\b", sides)}
+    if name in counts and counts != set(listed[0]):
+        return None
+    top = {other: max(size[other] for size in listed) for other in listed[0]}
+    few = {other: min(top[other], USUAL if other in counts else 3) for other in listed[0]}
+    size = {**few, name: 2 * number}
+    limits = MOST_REACHED_THREADS, MOST_PROBED_ELEMENTS
+    return size if usable(contract, size, *limits) else None
 
 
 @dataclass(frozen=True, slots=True)

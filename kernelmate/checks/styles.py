@@ -41,6 +41,8 @@ class InputStyle:
             are negative.
         equal: True if all integers of an array are equal, also of one whose range is declared.
         constants: values planted in arrays, by array name.
+        alone: True if planted values come without their neighbours, which a rounding before a comparison or a
+            conversion moves across it, so that the reference and a right kernel may disagree.
         given: values of scalar arguments, by name.
         strides: of `strided`, the distances in elements, which rows take in turn.
     """
@@ -63,6 +65,7 @@ class InputStyle:
     low: bool = False
     equal: bool = False
     constants: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    alone: bool = False
     given: tuple[tuple[str, float], ...] = ()
     strides: tuple[int, ...] = ()
 
@@ -99,13 +102,14 @@ class InputStyle:
             return "inputs whose largest or smallest elements in a row differ in their last bits"
         if self.name == "repeated":
             return "inputs with equal elements in a row"
+        return f"{self.name} inputs" + (f" times {self.scale:g}" if self.scale != 1 else "") + self._planted_text()
+
+    def _planted_text(self) -> str:
         about = " with values equal to scalars among them" if self.planted else ""
-        about += (
-            " with values at which the code branches or rounds, and their neighbours, among them"
-            if self.constants
-            else ""
-        )
-        return f"{self.name} inputs" + (f" times {self.scale:g}" if self.scale != 1 else "") + about
+        if not self.constants:
+            return about
+        neighbours = "" if self.alone else ", and their neighbours,"
+        return about + f" with values at which the code branches or rounds{neighbours} among them"
 
 
 NORMAL = InputStyle("normal")
@@ -191,7 +195,9 @@ def milder(style: InputStyle, size: Size, free: Sequence[str], *, failed: bool) 
     if style.constants:
         mild = ((name, tuple(v for v in values if abs(v) <= LARGEST_PLANTED)) for name, values in style.constants)
         kept = tuple((name, values) for name, values in mild if values)
-        return replace(style, constants=kept) if kept and kept != style.constants else None
+        if kept != style.constants:
+            return replace(style, constants=kept) if kept else None
+        return None if style.alone or failed else replace(style, alone=True)
     if style.name != "integers":
         return None
     if failed:

@@ -261,8 +261,12 @@ def _of_kind(kind: str, normal: Array, exponents: float, rng: Any) -> Array:
         return normal
     if kind == "ties":
         tied = np.rint(normal) * STEP
-        # The largest elements of every second row are zeros of either sign, which compare equal and have other bits.
-        tied[1::2] = np.where(tied[1::2] > 0, -tied[1::2], tied[1::2])
+        # The largest elements of some rows, and the smallest of others, are zeros of either sign, which compare equal
+        # and have other bits.
+        tied[1::3] = -np.abs(tied[1::3])
+        tied[2::3] = np.abs(tied[2::3])
+        zeros = tied == 0
+        tied[zeros] = np.copysign(0.0, normal[zeros])
         return tied
     if kind == "equal":
         return np.broadcast_to(normal[:, :1], normal.shape)
@@ -274,17 +278,19 @@ def _of_kind(kind: str, normal: Array, exponents: float, rng: Any) -> Array:
     return scaled
 
 
-def plant(argument: Argument, array: Array, size: Size, scalars: Sequence[float], rng: Any) -> Array:
+def plant(
+    argument: Argument, array: Array, size: Size, scalars: Sequence[float], rng: Any, *, alone: bool = False
+) -> Array:
     """Plants values in an array at which comparisons or rounding change.
 
-    These are scalars, their neighbours, odd multiples of their halves, and the ends of a range. Values outside a
-    declared distribution are not planted.
+    These are scalars, their neighbours (unless `alone`), odd multiples of their halves, and the ends of a range. Values
+    outside a declared distribution are not planted.
     """
     dtype = numpy_dtype(argument.dtype)
     flat = array.reshape(-1)
     if flat.size < 4 or dtype.kind in "bc":
         return array
-    values = _about(scalars, dtype)
+    values = _about(scalars, dtype, alone=alone)
     if argument.distribution is not None:
         values = _in_support(argument.distribution, values, size)
     if values.size:
@@ -294,14 +300,16 @@ def plant(argument: Argument, array: Array, size: Size, scalars: Sequence[float]
     return array
 
 
-def plant_constants(argument: Argument, array: Array, size: Size, constants: Sequence[float], rng: Any) -> Array:
+def plant_constants(
+    argument: Argument, array: Array, size: Size, constants: Sequence[float], rng: Any, *, alone: bool = False
+) -> Array:
     """Plants constants of a kernel's code, their neighbours, and numbers between them, among an array's elements.
 
-    Floating ones are planted with either sign. Values outside a declared distribution are not planted.
+    Neighbours of floating-point ones are left out if `alone`. Floating ones are planted with either sign. Values outside a declared distribution are not planted.
     """
     dtype = numpy_dtype(argument.dtype)
     flat = array.reshape(-1)
-    values = _about_constants(constants, dtype)
+    values = _about_constants(constants, dtype, alone=alone)
     if argument.distribution is not None:
         values = _in_support(argument.distribution, values, size)
     if values.size and flat.size >= 4:
@@ -326,7 +334,7 @@ def _far_below_one(array: Array, distances: Sequence[float], rng: Any) -> None:
         row[int(rng.integers(0, row.size))] = 0
 
 
-def _about_constants(constants: Sequence[float], dtype: np.dtype[Any]) -> Array:
+def _about_constants(constants: Sequence[float], dtype: np.dtype[Any], *, alone: bool) -> Array:
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         whole = {int(value) + step for value in constants for step in (-1, 0, 1)}
@@ -334,12 +342,12 @@ def _about_constants(constants: Sequence[float], dtype: np.dtype[Any]) -> Array:
     own = np.array(constants).astype(dtype)
     own = np.unique(np.concatenate([own, -own]))
     between = (own[1:] / 2 + own[:-1] / 2).astype(dtype)
-    up, down = (np.nextafter(own, dtype.type(end)) for end in (np.inf, -np.inf))
-    found: Array = np.concatenate([own, up, down, between])
+    beside = [] if alone else [np.nextafter(own, dtype.type(end)) for end in (np.inf, -np.inf)]
+    found: Array = np.concatenate([own, *beside, between])
     return found[np.isfinite(found)].astype(np.float64)
 
 
-def _about(scalars: Sequence[float], dtype: np.dtype[Any]) -> Array:
+def _about(scalars: Sequence[float], dtype: np.dtype[Any], *, alone: bool) -> Array:
     near = [value for value in scalars if abs(value) <= LARGEST_PLANTED]
     if not is_float(dtype):
         info = np.iinfo(dtype)
@@ -349,14 +357,8 @@ def _about(scalars: Sequence[float], dtype: np.dtype[Any]) -> Array:
     if dtype.kind == "f":
         with np.errstate(all="ignore"):
             own = values.astype(dtype)
-            values = np.concatenate(
-                [
-                    own,
-                    np.nextafter(own, dtype.type(np.inf)),
-                    np.nextafter(own, dtype.type(-np.inf)),
-                    _halves(near, dtype),
-                ]
-            )
+            beside = [] if alone else [np.nextafter(own, dtype.type(end)) for end in (np.inf, -np.inf)]
+            values = np.concatenate([own, *beside, _halves(near, dtype)])
     return values.astype(np.float64)
 
 

@@ -43,6 +43,7 @@ from kernelmate.records import (
 from kernelmate.records.compiled import INFERRED
 from kernelmate.source import find_kernels, launch_shape, size_allowed
 from kernelmate.source.blocks import kernel_named
+from kernelmate.source.entries import fits
 from kernelmate.source.instances import at_instance
 from kernelmate.source.template_parameters import InferredInstance, guessed_instances
 from kernelmate.source.template_uses import MOST_INSTANCES, inferred_instances
@@ -415,7 +416,7 @@ def parameter_mismatch(kernel: Kernel, contract: Contract) -> str | None:
                 f"{kernel.name} takes {parameter.name} as {kinds[parameter.pointer]}; the baseline's contract passes "
                 f"{kinds[argument.shape is not None]} ({argument.name})."
             )
-        if parameter.dtype is not None and parameter.dtype != argument.dtype:
+        if parameter.dtype is not None and not fits(argument.dtype, parameter.dtype, parameter):
             return (
                 f"{kernel.name} takes {parameter.name} as {parameter.dtype}; the baseline's contract passes "
                 f"{argument.dtype} ({argument.name})."

@@ -12,9 +12,9 @@ from kernelmate.checks.capacity import (
     capacity_sizes,
     compared_numbers,
     further_sizes,
-    scratch_sizes,
     unlaunchable_sizes,
 )
+from kernelmate.checks.size_choice import scratch_sizes
 from kernelmate.checks.sums import counter_sizes, saturating_sizes
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Argument, CompileOptions, Contract, Version
@@ -332,3 +332,25 @@ def test_a_remainder_by_any_number_gives_a_size_beyond_it() -> None:
 def test_a_remainder_by_a_power_of_two_gives_a_size_beyond_it() -> None:
     mine = version(LOOP.replace("= x[blockIdx.x * cols + c]", "= x[(int)(blockIdx.x * cols + c) % 65536]"))
     assert any(65537 in size.values() for size in further_sizes(CONTRACT, LISTED, LISTED, mine, BASELINE))
+
+
+def test_a_16_bit_load_of_wider_integers_gives_a_size_beyond_it() -> None:
+    arguments = (
+        Argument("table", "in", "float32", ("vocab",)), Argument("ids", "in", "int32", ("n",)),
+        Argument("y", "out", "float32", ("n",)),
+    )  # fmt: skip
+    listed = ({"vocab": 500, "n": 40},)
+
+    def looked_up(body: str) -> Version:
+        text = f"__global__ void k(const float* table, const int* ids, float* y) {{ {body} }}\n"
+        kernel = find_kernels(text_unit(text, "k.cu"))[0]
+        made = compile_kernel(kernel, (), instance=None, target=find_target(None), options=CompileOptions())
+        assert made.ok, made.diagnostics
+        return Version(made, contract, kernel.unit)
+
+    contract = Contract("k", listed, ("n",), ("1",), arguments)
+    plain = looked_up("y[blockIdx.x] = table[ids[blockIdx.x]];")
+    narrow = looked_up("y[blockIdx.x] = table[ids[blockIdx.x] & 0xffff];")
+    sizes = further_sizes(contract, listed, listed, narrow, plain)
+    assert any(size["vocab"] >= 131_072 and size["n"] >= 16 for size in sizes)
+    assert not any(size["vocab"] > 65_536 for size in further_sizes(contract, listed, listed, plain, plain))

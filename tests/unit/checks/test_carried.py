@@ -158,6 +158,17 @@ def test_a_large_size_costs_two_evaluations(contract_of, tmp_path) -> None:
     assert calls.read_text().split().count(str(size["n"])) == 2
 
 
+def test_the_time_of_a_call_is_not_multiplied_by_the_elements(study) -> None:
+    """On a busy machine a small evaluation takes milliseconds, which say nothing of a large array."""
+    law = study(*CASES["row sums"]).law
+    busy = ReferenceFacts(law, False, ((1024, 0.010), (8192, 0.011)))
+    assert 0.011 < busy.seconds_at(400_000) < 0.2
+    loop = ReferenceFacts(law, False, ((1024, 0.001), (8192, 0.008)))
+    assert loop.seconds_at(400_000) == pytest.approx(0.008 * 400_000 / 8192)
+    square = ReferenceFacts(law, False, ((1024, 0.001), (8192, 0.064)))
+    assert square.seconds_at(16384) == pytest.approx(4 * 0.064)
+
+
 def test_what_was_learnt_is_read_by_the_next_process(study, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELMATE_CACHE_DIR", str(tmp_path))
     law = study(*CASES["row sums"]).law

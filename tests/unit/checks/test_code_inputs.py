@@ -280,7 +280,27 @@ def test_tiny_constants_are_met_by_tiny_inputs(limit: str, tried: bool) -> None:
 def test_large_constants_are_left_out_where_the_baseline_does_not_bear_them() -> None:
     style = InputStyle("normal", constants=(("x", (7.5, 3e38)),))
     assert milder(style, {"n": 640}, [], failed=False) == InputStyle("normal", constants=(("x", (7.5,)),))
-    assert milder(InputStyle("normal", constants=(("x", (7.5,)),)), {"n": 640}, [], failed=False) is None
+
+
+def test_neighbours_of_constants_are_left_out_where_the_baseline_and_its_reference_disagree_on_them() -> None:
+    """`x + 4` rounds the neighbour of a bin's edge to the edge, so that only the edge itself has one right bin."""
+    style = InputStyle("normal", constants=(("x", (7.5,)),))
+    alone = milder(style, {"n": 640}, [], failed=False)
+    assert alone == replace(style, alone=True)
+    assert milder(style, {"n": 640}, [], failed=True) is None
+    assert milder(alone, {"n": 640}, [], failed=False) is None
+    size, beside = {"n": 640}, np.nextafter(np.float32(7.5), np.float32(8))
+    drawn = {one: draw(CONTRACT, size, (5,), one, Path())["x"] for one in (style, alone)}
+    assert all(7.5 in one for one in drawn.values())
+    assert [beside in drawn[one] for one in (style, alone)] == [True, False]
+
+
+def test_a_scalar_that_bounds_a_loop_is_enlarged_where_code_has_new_limits() -> None:
+    tiled = version("for (int d = 0; d <= min(k, 1 << 20); ++d) y[i] += x[min(i + d, n - 1)] * 80;")
+    plain = version("for (int d = 0; d <= k; ++d) y[i] += x[min(i + d, n - 1)];")
+    styles = suggested_styles(CONTRACT, tiled, plain, ("k", "a"))
+    assert (("k", 13.0),) in [style.given for style in styles]
+    assert (("k", 13.0),) not in [style.given for style in suggested_styles(CONTRACT, plain, plain, ("k", "a"))]
 
 
 def test_constants_outside_a_declared_distribution_are_not_planted() -> None:

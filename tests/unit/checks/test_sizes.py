@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelmate.checks.size_choice import smaller_size
-from kernelmate.checks.sizes import MOST_ELEMENTS, MOST_OWN_SIZES, own_sizes
+from kernelmate.checks.sizes import MOST_ELEMENTS, MOST_OWN_SIZES, own_sizes, reached_size
 from kernelmate.records import Argument, Contract
 from kernelmate.source import argument_shapes, launch_shape, size_allowed
 
@@ -88,3 +88,17 @@ def test_a_smaller_size_is_one_of_the_name_that_exceeds_the_others_most() -> Non
 def test_a_smaller_size_meets_require() -> None:
     eights = contract(({"n": 64},), require=("n % 8 == 0",))
     assert smaller_size(eights, {"n": 4096}, ({"n": 64},)) == {"n": 1040}
+
+
+def test_integers_reach_a_limit_at_twice_the_limit_with_several_of_them() -> None:
+    listed = ({"n": 128, "vocab": 500, "dim": 16},)
+    arguments = (
+        Argument("table", "in", "float32", ("vocab", "dim")),
+        Argument("ids", "in", "int32", ("n",)),
+        Argument("y", "out", "float32", ("n", "dim")),
+    )
+    looked_up = Contract("k", listed, ("n",), ("64",), arguments)
+    assert reached_size(looked_up, listed, "vocab", 65536) == {"n": 37, "vocab": 131072, "dim": 3}
+    assert reached_size(looked_up, listed, "n", 65536) is None
+    assert reached_size(looked_up, listed, "vocab", 1 << 19) is None
+    assert reached_size(contract(({"n": 4096},)), ({"n": 4096},), "n", 65536) is None

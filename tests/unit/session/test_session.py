@@ -603,3 +603,31 @@ def test_without_being_asked_for_no_tool_is_run_or_mentioned(load: Load, scale: 
     (verdict,) = session.bench(load(scale))
     assert not any("needs a GPU" in reason for reason in verdict.reasons)
     assert (worker.tasks[0].sanitize, worker.tasks[0].profile) == (False, False)
+
+
+PRODUCTS = """\
+// /// kernelmate
+// sizes = [{ n = 1024 }]
+// grid = "cdiv(n, block)"
+// block = 256
+// [args]
+// a = "in complex64[n]"
+// y = "out bfloat16[n]"
+// n = "int32"
+// ///
+__global__ void norms(const float2* a, unsigned short* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = __float_as_uint(a[i].x * a[i].x + a[i].y * a[i].y) >> 16;
+}
+"""
+
+
+def test_a_candidate_takes_arrays_of_every_type_that_the_contract_may_give_them(load: Load, scripted: Make) -> None:
+    session, worker = scripted()
+    (candidate,) = session.compare(load(PRODUCTS), load(PRODUCTS[PRODUCTS.index("__global__") :])).candidate
+    assert [one.message for one in candidate.findings if one.severity == "error"] == []
+    assert [task.candidate.contract.args[0].dtype for task in worker.tasks if task.baseline] == ["complex64"]
+    (other,) = session.compare(
+        load(PRODUCTS), load(PRODUCTS[PRODUCTS.index("__global__") :].replace("float2", "double2"))
+    ).candidate
+    assert "takes a as float64; the baseline's contract passes complex64 (a)." in other.findings[0].message
