@@ -141,10 +141,12 @@ def _rows_of_classes(
     aten = torch.ops.aten
     last = _inserted(module, node, aten.permute.default, (x, [0, *range(2, x.meta["val"].dim()), 1]))
     rows = _inserted(module, node, aten.flatten.using_ints, (last, 0, -2))
-    count = _inserted(
-        module, node, aten.sym_size.int, (rows, 0)
-    )  # the export may have other names for the targets' sizes
-    return rows, _inserted(module, node, aten.reshape.default, (target, [count]))
+    # The export may have other names for the targets' sizes: their number is that of the rows.
+    count = _inserted(module, node, aten.sym_size.int, (rows, 0))
+    flat = _inserted(module, node, aten.reshape.default, (target, [count]))
+    flat.args = (target, [-1])
+    module.graph.erase_node(count)
+    return rows, flat
 
 
 def _name_eps(module: torch.fx.GraphModule) -> None:

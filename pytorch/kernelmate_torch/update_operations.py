@@ -25,7 +25,7 @@ def _scalar(value: Any, out: TensorSpec) -> str:
 
 
 def _joined(x: NumpyValue, source: str, axis: int, start: int, stop: int | None) -> str:
-    """Returns a tensor with the elements between two places of an axis replaced."""
+    """Returns a tensor with the elements between two places of an axis replaced; negative ones count from its end."""
     lead = [":"] * axis
     pieces = [f"{x}[{', '.join([*lead, f':{start}'])}]"] if start else []
     pieces += [source]
@@ -34,18 +34,19 @@ def _joined(x: NumpyValue, source: str, axis: int, start: int, stop: int | None)
 
 
 def _place(index: Any, length: Any) -> int:
-    """Returns a place on an axis, counted from its start."""
-    if not isinstance(index, int) or (index < 0 and not isinstance(length, int)):
+    """Returns a place on an axis, counted from its start, or from its end if the length varies."""
+    if not isinstance(index, int):
         raise Untranslated("an update at a place that varies")
-    return index if index >= 0 else max(index + length, 0)
+    return index + length if index < 0 and isinstance(length, int) else index
 
 
 def _select_scatter(sizes: SizeTexts, out: TensorSpec, x: NumpyValue, source: NumpyValue, axis: int, index: Any) -> str:
     axis %= x.rank
     length = x.spec.shape[axis]
     place = _place(index, length)
-    sizes.at_least(length, place + 2)
-    return _joined(x, f"np.expand_dims({_scalar(source, out)}, {axis})", axis, place, place + 1 if place + 1 != length else None)  # fmt: skip
+    sizes.at_least(length, place + 2 if place >= 0 else 1 - place)
+    last = None if place + 1 in (0, length) else place + 1
+    return _joined(x, f"np.expand_dims({_scalar(source, out)}, {axis})", axis, place, last)
 
 
 def _slice_scatter(
@@ -61,12 +62,21 @@ def _slice_scatter(
     last = None if to_end else _place(stop, length)
     if last is not None and isinstance(length, int) and last >= length:
         last = None
-    if source.spec.shape[axis] == 0 or (last is not None and last <= start):
+    if source.spec.shape[axis] == 0 or (last is not None and (start < 0) == (last < 0) and last <= start):
         raise Untranslated("an update of no element")
-    sizes.at_least(length, (start if last is None else last) + 1)
+    if last is not None and start < 0 <= last:
+        raise Untranslated("an update between a place counted from the end and one from the start")
+    sizes.at_least(length, _shortest(start, last))
     if isinstance(length, int) and (start or last is not None):
         sizes.fixed |= {length, source.spec.shape[axis]}
     return _joined(x, _scalar(source, out), axis, start, last)
+
+
+def _shortest(start: int, last: int | None) -> int:
+    """Returns the least length at which all pieces of an update have elements."""
+    if start < 0:
+        return 1 - start
+    return start + 1 if last is None else last + 1 if last > 0 else start + 1 - last
 
 
 def _copied(sizes: SizeTexts, out: TensorSpec, x: NumpyValue, source: NumpyValue, *_: Any, **__: Any) -> str:
