@@ -88,7 +88,7 @@ def _all_of(node: torch.fx.Node) -> torch.fx.Node | None:
     name = str(node.target)
     if node.op != "call_function" or name not in ("aten.slice.Tensor", *UPDATES) or node.kwargs:
         return None
-    bounds = node.args[2 + (name in UPDATES) :] if name != "aten.copy.default" else ()
+    bounds: tuple[Any, ...] = () if name == "aten.copy.default" else tuple(node.args[2 + (name in UPDATES) :])
     start, stop, step = [*bounds, *[None, None, 1][len(bounds) :]]
     whole = start in (None, 0) and (stop is None or (isinstance(stop, int) and stop >= 2**62)) and step == 1
     source = node.args[name in UPDATES]
