@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kernelmate.synthesis.axes import Axes, address, order_of
 from kernelmate.synthesis.kernel_text import KernelText, block_of
 from kernelmate.synthesis.names import singular
-from kernelmate.synthesis.plan import Key, Plan, walk
+from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 
 
 class CarriedPositions:
@@ -34,9 +36,20 @@ class CarriedPositions:
         self._lengths = self._axes.lengths(kernel, {}, self._opening, 0) if self._places else []
         self._declared = False
 
-    def text(self, key: Key) -> str:
-        """Returns the index of an element in an array with some of the domain's axes, or the position along one axis."""
-        return address(self._axes.order(order_of(key[1])), self._lengths, self._at)
+    def text(self, key: Key, selected: Mapping[str, str]) -> str:
+        """Returns the index of an element in an array with some of the domain's axes, or the position along one axis.
+
+        Args:
+            key: the array or the positions.
+            selected: the texts of positions that values select, by axis as `@4`.
+
+        Raises:
+            Refused: a position follows from a value that was not computed.
+        """
+        order = self._axes.order(order_of(key[1]))
+        if any(str(one).startswith("@") and one not in selected for one in order):
+            raise Refused("it selects elements by indices of several steps")
+        return address(order, self._lengths, {**self._at, **selected})
 
     def opening(self, first: str, step: str) -> list[str]:
         """Returns the declarations of the positions of a thread's first element, or assignments if they are declared.

@@ -41,7 +41,7 @@ def with_named_numbers(kernel: Kernel, written: WrittenKernel) -> Kernel:
             own = {value: name for name, value in constants if sum(other == value for _, other in constants) == 1}
             found = re.findall(r"\b(?!dim3)\d+\b", lengths)
             if all(one in own for one in found):
-                edits.append((*spans, "".join(own.get(one, one) for one in re.split(r"\b(\d+)\b", lengths))))
+                edits.append((*spans, re.sub(r"\b\d+\b", lambda number: own.get(number[0], number[0]), lengths)))
         grid = _by_own_sides(text[start:end], constants, written.definition)
         grid = _by_names(grid, constants, block, threads[1] if threads is not None else block, written.definition)
         if grid == text[start:end]:

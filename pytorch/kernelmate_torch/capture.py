@@ -6,6 +6,7 @@ import copy
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from kernelmate_torch.loading import MODULE_NAME, LoadedModule, Refusal, refusal
 from kernelmate_torch.nesting import PLAIN, containers, leaf_texts, leaves, mapped
 from kernelmate_torch.operations import OPERATIONS
 from kernelmate_torch.program import GraphNode, ModelProgram, TensorSpec
+from kernelmate_torch.rewriting import replace_bags, rewrite
 
 LITERAL_ELEMENTS = 64
 """Constant tensors of up to this many elements are written into the new module's text."""
@@ -128,6 +130,7 @@ def _depends_on_values(error: Exception) -> bool:
 
 def _known_operations(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """Returns the program with each untranslatable operation decomposed into the operations that torch defines it by."""
+    replace_bags(exported.graph_module)
     defaults = torch.export.default_decompositions()
     graphs = [one.graph for one in exported.graph_module.modules() if isinstance(one, torch.fx.GraphModule)]
     used = {node.target for graph in graphs for node in graph.nodes if node.op == "call_function"}
@@ -137,108 +140,13 @@ def _known_operations(exported: torch.export.ExportedProgram) -> torch.export.Ex
     # It also makes operations in place plain ones, and blocks of autocast and no_grad a part of the graph.
     if table or len(graphs) > 1 or any(map(is_mutable, used)):
         exported = exported.run_decompositions(table)
-    _apart(exported.graph_module)
-    _name_eps(exported.graph_module)
-    _pieces(exported.graph_module)
+    rewrite(exported.graph_module)
     return exported
 
 
 def is_mutable(target: Any) -> bool:
     """Returns True for an operation that changes one of its arguments."""
     return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
-
-
-LOSSES = ("aten.cross_entropy_loss.default", "aten.nll_loss_nd.default")
-
-
-def _apart(module: torch.fx.GraphModule) -> None:
-    """Replaces losses of a batch by the losses of its rows, and their mean or sum: one kernel each."""
-    aten = torch.ops.aten
-    for node in list(module.graph.nodes):
-        if node.op != "call_function" or str(node.target) not in LOSSES:
-            continue
-        defaults = [None, 1, -100, 0.0] if node.target is aten.cross_entropy_loss.default else [None, 1, -100]
-        values = [*node.args, *defaults[len(node.args) - 2 :]]
-        reduction = values[3]
-        if (
-            node.kwargs
-            or reduction == 0
-            or values[0].meta["val"].dim() != 2
-            or values[1].meta["val"].is_floating_point()
-        ):
-            continue
-        x, target = values[:2]
-        with module.graph.inserting_before(node):
-            made = [_inserted(module, node, node.target, (x, target, values[2], 0, *values[4:]))]
-            made.append(_inserted(module, node, aten.sum.default, (made[-1],)))
-            if reduction == 1:
-                counted = _inserted(module, node, aten.ne.Scalar, (target, values[4]))
-                counted = _inserted(module, node, aten.sum.default, (counted,))
-                made.append(_inserted(module, node, aten.div.Tensor, (made[-1], counted)))
-        node.replace_all_uses_with(made[-1])
-        module.graph.erase_node(node)
-    module.recompile()
-
-
-def _name_eps(module: torch.fx.GraphModule) -> None:
-    """Writes the eps of `rms_norm` as a number if it defaults to the dtype's, which would change in float64."""
-    for node in module.graph.nodes:
-        if str(node.target) == "aten.rms_norm.default" and (len(node.args) < 4 or node.args[3] is None):
-            computed = torch.float64 if node.args[0].meta["val"].dtype == torch.float64 else torch.float32
-            weight = node.args[2] if len(node.args) > 2 else None
-            node.args = (*node.args[:2], weight, torch.finfo(computed).eps)
-    module.recompile()
-
-
-def _pieces(module: torch.fx.GraphModule) -> None:
-    """Replaces the results of splits by slices, and those of unbind by selections, where their places are numbers."""
-    aten = torch.ops.aten
-    for node in list(module.graph.nodes):
-        source = node.args[0] if getattr(node.target, "__name__", "") == "getitem" else None
-        if not isinstance(source, torch.fx.Node) or source.op != "call_function":
-            continue
-        name, x = str(source.target), source.args[0]
-        several = source.meta.get("val")
-        if name not in SPLITS or not isinstance(several, list | tuple):
-            continue
-        place = source.args[1 if name in UNBOUND else 2 :] or (source.kwargs.get("dim", 0),)
-        axis, index = int(place[0]) % x.meta["val"].dim(), int(node.args[1])
-        index %= len(several)
-        lengths = [1] * len(several) if name in UNBOUND else [one.shape[axis] for one in several[: index + 1]]
-        if not all(isinstance(one, int) for one in lengths):
-            continue
-        start = sum(lengths[:index])
-        with module.graph.inserting_before(node):
-            target, args = (
-                (aten.select.int, (x, axis, index))
-                if name in UNBOUND
-                else (aten.slice.Tensor, (x, axis, start, start + lengths[index]))
-            )
-            made = _inserted(module, source, target, args)
-        node.replace_all_uses_with(made)
-        module.graph.erase_node(node)
-    module.graph.eliminate_dead_code()
-    module.recompile()
-
-
-UNBOUND = frozenset({"aten.unbind.int", "aten.unbind_copy.int"})
-SPLITS = UNBOUND | {
-    f"aten.{one}"
-    for one in (
-        "split.Tensor", "unsafe_split.Tensor", "split_with_sizes.default", "unsafe_split_with_sizes.default",
-        "chunk.default", "unsafe_chunk.default", "split_copy.Tensor", "split_with_sizes_copy.default",
-    )
-}  # fmt: skip
-"""Operations whose results are pieces of their first argument."""
-
-
-def _inserted(module: torch.fx.GraphModule, before: torch.fx.Node, target: Any, args: tuple[Any, ...]) -> torch.fx.Node:
-    """Returns a new node with the shape that its operation gives for the arguments' shapes."""
-    node = module.graph.call_function(target, args)
-    fakes = [one.meta["val"] if isinstance(one, torch.fx.Node) else one for one in args]
-    node.meta["val"] = target(*fakes)
-    node.meta["stack_trace"] = before.meta.get("stack_trace")
-    return node
 
 
 def _described(
@@ -421,9 +329,10 @@ def _number_record(node: Any, symbols: dict[str, int]) -> Any:
 
 
 def _line(node: torch.fx.Node, loaded: LoadedModule) -> int:
-    names = "|".join(re.escape(str(one)) for one in (loaded.path, loaded.path.resolve()))
-    found = re.findall(rf'File "(?:{names})", line (\d+)', node.meta.get("stack_trace") or "")
-    return int(found[-1]) if found else 0
+    """Returns the last line of the module's file in the node's stack trace, which names the file as it was opened."""
+    wanted = loaded.path.resolve()
+    found = re.findall(r'File "(.+)", line (\d+)', node.meta.get("stack_trace") or "")
+    return next((int(line) for file, line in reversed(found) if Path(file).resolve() == wanted), 0)
 
 
 def _line_of_change(loaded: LoadedModule) -> int:

@@ -73,6 +73,33 @@ def cases(
             yield described, drawn_inputs(program, inputs, size, distribution, own)
 
 
+def example_cases(
+    inputs: Sequence[Any], seed: int, *, most: int | None = None
+) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yields descriptions and inputs at the example's own sizes, with its own integers and masks, in each distribution.
+
+    They serve a module that takes no other integers than such as the example's, as offsets that ascend from 0 do.
+
+    Args:
+        inputs: the example.
+        seed: of floating tensors.
+        most: elements of the example above which nothing is yielded; None for no limit.
+    """
+    if most is not None and sum(one.numel() for one in leaves(inputs) if torch.is_tensor(one)) > most:
+        return
+    for number, distribution in enumerate(DISTRIBUTIONS):
+        generator = torch.Generator().manual_seed(seed + number)
+
+        def at(one: Any, distribution: str = distribution, generator: torch.Generator = generator) -> Any:
+            if not torch.is_tensor(one):
+                return one
+            if distribution == "own" or not one.is_floating_point():
+                return one.clone()
+            return drawn(one, list(one.shape), distribution, generator)
+
+        yield f"the example's own sizes, seed {seed + number}, {distribution} inputs", tuple(mapped(at, list(inputs)))
+
+
 def in_double(model: torch.nn.Module) -> torch.nn.Module:
     """Returns a copy of a module that computes in float64."""
     return copy.deepcopy(model).double()

@@ -191,10 +191,12 @@ def _picked(
     text: str, x: NumpyValue, target: NumpyValue, weight: Any, reduction: int, ignored: int, smoothing: float = 0.0
 ) -> str:
     """Returns the negated value of each row at its class, with label smoothing; 0 for the ignored class."""
-    if weight is not None or x.rank != 2 or reduction != 0:
-        raise Untranslated("a loss with weights of classes, or of more axes")
-    place = f"np.where({target} == {ignored}, 0, {target})[:, None]"
-    value = f"-np.take_along_axis({text}, {place}, axis=1)[:, 0]"
+    if x.rank != 2 or reduction != 0 or (weight is not None and smoothing):
+        raise Untranslated("a loss of more axes, or with weights of classes and smoothed labels")
+    place = f"np.where({target} == {ignored}, 0, {target})"
+    value = f"-np.take_along_axis({text}, {place}[:, None], axis=1)[:, 0]"
+    if weight is not None:
+        value = f"{value} * {weight}[{place}]"
     if smoothing:
         value = f"{1 - smoothing} * ({value}) - {smoothing} * {text}.mean(axis=1)"
     return f"np.where({target} == {ignored}, 0, {value})"

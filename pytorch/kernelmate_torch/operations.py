@@ -15,6 +15,7 @@ from typing import Any
 from kernelmate_torch.network_operations import NETWORK_OPERATIONS
 from kernelmate_torch.numpy_text import NumpyValue, SizeTexts, Untranslated, along_text, axis_text, number_text
 from kernelmate_torch.program import TensorSpec
+from kernelmate_torch.update_operations import UPDATE_OPERATIONS
 from kernelmate_torch.window_operations import WINDOW_OPERATIONS
 
 Translation = Callable[..., str]
@@ -412,6 +413,7 @@ def _unsupported(what: str) -> str:
 
 
 OPERATIONS: dict[str, Translation] = {
-    f"aten.{name}": one for name, one in {**_PLAIN, **NETWORK_OPERATIONS, **WINDOW_OPERATIONS}.items()
+    f"aten.{name}": one
+    for name, one in {**_PLAIN, **NETWORK_OPERATIONS, **WINDOW_OPERATIONS, **UPDATE_OPERATIONS}.items()
 }
 """Translation of each operation, by its name in PyTorch."""

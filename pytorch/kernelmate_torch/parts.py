@@ -20,6 +20,7 @@ POSITIVE = {"aten.batch_norm.default": (4,), "aten._native_batch_norm_legit_no_t
 
 INDICES = {
     "aten.embedding.default": (1, 0, 0), "aten.gather.default": (2, 0, None), "aten.index_select.default": (2, 0, None),
+    "aten.scatter.value": (2, 0, None), "aten.scatter.src": (2, 0, None),
     "aten.cross_entropy_loss.default": (1, 0, 1), "aten.nll_loss_nd.default": (1, 0, 1), "aten.nll_loss.default": (1, 0, 1),
 }  # fmt: skip
 """Arguments that are indices, by operation: the index's place, that of the indexed tensor, and the axis (None: argument 1)."""
@@ -55,6 +56,12 @@ SILENT = {
     "detach",
     "zeros_like",
     "dropout",
+    "unsafe_view",
+    "to_copy",
+    "lift_fresh_copy",
+    "copy",
+    "expand_as",
+    "view_as",
 }
 """Operations that a part's name leaves out."""
 

@@ -193,7 +193,7 @@ class Porter:
         if node.target.startswith("python."):
             return NOT_TENSOR
         if node.tensor is None:
-            return VIEW if node.target in VIEWS else f"{name} gives several values"
+            return VIEW if node.target in VIEWS else f"{node.target} has no translation to NumPy"
         if self._is_complex(node):
             return VIEW if node.target in VIEWS else f"{name} computes complex numbers"
         if node.target not in OPERATIONS:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ import torch
 from msgspec import convert
 from msgspec.structs import replace
 
+from kernelmate_torch.autocasting import autocast_turned_off
 from kernelmate_torch.capture import Captured, capture
 from kernelmate_torch.comparing import (
     cases,
     copies,
     deviation,
     doubled,
+    example_cases,
     gradients_agree,
     in_double,
     is_unsteady,
@@ -37,6 +40,10 @@ LONGEST_S = 60.0
 """Seconds after which the new module is compared at no further inputs."""
 LARGEST_EMULATED = 16
 """Largest free size at which the new module runs in the emulator."""
+
+
+MOST_EMULATED = 1 << 16
+"""Most elements of the example inputs with which the new module runs in the emulator, where it takes no others."""
 
 
 class ModuleServer:
@@ -66,6 +73,19 @@ class ModuleServer:
 
     def _export(self, request: Mapping[str, Any]) -> ModelProgram:
         """Loads and exports the module, again where it holds for one value of a size that was made smaller, or needs equal sizes."""
+        path = Path(request["path"])
+        with autocast_turned_off(path) as lines:
+            program = self._exported(request)
+        if lines:
+            raise Refusal(
+                "forward uses autocast for CUDA, which PyTorch turns off here since there is no GPU: the dtypes would not be those of a GPU.",
+                file=str(path),
+                line=next(filter(None, lines), None),
+                hint="Write torch.autocast(x.device.type, dtype=...), which also casts on a CPU, or port it on a machine with a GPU.",
+            )
+        return program
+
+    def _exported(self, request: Mapping[str, Any]) -> ModelProgram:
         kept: frozenset[str] = frozenset()
         together = False
         while True:
@@ -109,7 +129,13 @@ class ModuleServer:
         module = module_of(reference, "kernelmate_port_reference")
         model = in_double(loaded.model)
         found = [Agreement(0, 0.0) for _ in parts]
-        for described, inputs in cases(captured.program, loaded.inputs, seed, largest=LARGEST_CHECKED):
+
+        def at_example() -> Iterator[tuple[str, tuple[Any, ...]]]:
+            if not all(one.compared or one.wrong for one in found):
+                yield from example_cases(loaded.inputs, seed)
+
+        drawn = cases(captured.program, loaded.inputs, seed, largest=LARGEST_CHECKED)
+        for described, inputs in itertools.chain(drawn, at_example()):
             try:
                 values = _values(captured, model, doubled(inputs))
                 if graph is not None:
@@ -140,7 +166,13 @@ class ModuleServer:
             raise Refusal("The new module has another state dict.", file=str(folder / "model_new.py"))
         compared, most, began = 0, 0.0, time.monotonic()
         random = any(one in node.target for node in captured.program.nodes for one in RANDOM)
-        for described, inputs in cases(captured.program, loaded.inputs, seed, largest=LARGEST_EMULATED):
+
+        def at_example() -> Iterator[tuple[str, tuple[Any, ...]]]:
+            if not compared:
+                yield from example_cases(loaded.inputs, seed, most=MOST_EMULATED)
+
+        small = cases(captured.program, loaded.inputs, seed, largest=LARGEST_EMULATED)
+        for described, inputs in itertools.chain(small, at_example()):
             for training in (False, True):
                 old = copy.deepcopy(loaded.model).train(training)
                 drawn = random or (training and not captured.program.same_in_training)

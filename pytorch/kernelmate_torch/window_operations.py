@@ -96,7 +96,7 @@ def _grouped(
 
 
 def _transposed(sizes: SizeTexts, out: TensorSpec, *_: Any, **__: Any) -> str:
-    raise Untranslated("a transposed convolution")
+    raise Untranslated("transposed convolutions have no translation to NumPy")
 
 
 def _convolution_core(

@@ -230,7 +230,7 @@ class _Total(Passes):
     def _leaf(self, key: Key) -> str:
         node = self.plan.node(key)
         access = "once" if node.op == "scalar" else self.plan.access(key)
-        index = {"once": "0", "flat": self.names.i}.get(access) or self.carried.text(key)
+        index = {"once": "0", "flat": self.names.i}.get(access) or self.carried.text(key, self.expressions.at)
         if node.op == "iota":
             return f"static_cast<long long>({index})" if access == "part" else index
         name = str(node.data[0])

@@ -111,3 +111,18 @@ def test_mixtures_without_a_schedule_are_refused_with_the_reason(reference: str,
 def test_mixtures_are_stages_of_a_block_or_loops(reference: str, make: Any, tmp_path: Path) -> None:
     kernel, contract = make({**MATRIX, "k": "in int32[cols] ~ integers(0, cols)"}, reference)
     assert schedules_for(kernel, contract, tmp_path) == [STAGED[reference]]
+
+
+@pytest.mark.parametrize("table", ["t", "t * 2"])
+def test_a_total_of_elements_at_computed_numbers_is_refused_with_the_reason_or_written(
+    table: str, make: Any, tmp_path: Path
+) -> None:
+    arrays = {"t": "in float32[5]", "k": "in int32[rows] ~ integers(0, 5)", "s": "in float32[1]", "y": "out float32[1]", **INTS}  # fmt: skip
+    reference = f"(s[0] / (({table})[np.where(k != 3, k, 0)] * (k != 3).astype(np.float64)).sum()).reshape(1)"
+    kernel, contract = make(arrays, reference)
+    try:
+        found = [one.schedule for one in kernels_for(trace(contract, tmp_path), kernel, contract)]
+    except Refused as reason:
+        found = [str(reason)]
+    assert found
+    assert all(found)
