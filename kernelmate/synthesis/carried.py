@@ -49,7 +49,9 @@ class CarriedPositions:
         order = self._axes.order(order_of(key[1]))
         if any(str(one).startswith("@") and one not in selected for one in order):
             raise Refused("it selects elements by indices of several steps")
-        return address(order, self._lengths, {**self._at, **selected})
+        at: dict[int | str, str] = dict(self._at)
+        at.update(selected.items())
+        return address(order, self._lengths, at)
 
     def opening(self, first: str, step: str) -> list[str]:
         """Returns the declarations of the positions of a thread's first element, or assignments if they are declared.

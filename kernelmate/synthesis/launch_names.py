@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kernelmate.records import Kernel, LaunchSite
 from kernelmate.source import apply_edits
@@ -41,7 +41,7 @@ def with_named_numbers(kernel: Kernel, written: WrittenKernel) -> Kernel:
             own = {value: name for name, value in constants if sum(other == value for _, other in constants) == 1}
             found = re.findall(r"\b(?!dim3)\d+\b", lengths)
             if all(one in own for one in found):
-                edits.append((*spans, re.sub(r"\b\d+\b", lambda number: own.get(number[0], number[0]), lengths)))
+                edits.append((*spans, _with_names(lengths, own)))
         grid = _by_own_sides(text[start:end], constants, written.definition)
         grid = _by_names(grid, constants, block, threads[1] if threads is not None else block, written.definition)
         if grid == text[start:end]:
@@ -186,6 +186,11 @@ def with_named_block(kernel: Kernel, name: str, block: tuple[str, ...]) -> Kerne
     if not edits:
         return kernel
     return with_launches_in_style(kernel, apply_edits(kernel, sorted(set(edits))))
+
+
+def _with_names(text: str, names: Mapping[str, str]) -> str:
+    """Returns a text with names in place of numbers."""
+    return re.sub(r"\b\d+\b", lambda number: names.get(number[0], number[0]), text)
 
 
 def _initialiser_of(kernel: Kernel, span: tuple[int, int]) -> tuple[int, int]:

@@ -89,7 +89,8 @@ def _all_of(node: torch.fx.Node) -> torch.fx.Node | None:
     if node.op != "call_function" or name not in ("aten.slice.Tensor", *UPDATES) or node.kwargs:
         return None
     bounds: tuple[Any, ...] = () if name == "aten.copy.default" else tuple(node.args[2 + (name in UPDATES) :])
-    start, stop, step = [*bounds, *[None, None, 1][len(bounds) :]]
+    default: tuple[Any, ...] = (None, None, 1)
+    start, stop, step = bounds + default[len(bounds) :]
     whole = start in (None, 0) and (stop is None or (isinstance(stop, int) and stop >= 2**62)) and step == 1
     source = node.args[name in UPDATES]
     if not whole or not isinstance(source, torch.fx.Node):
