@@ -50,13 +50,24 @@ def _finish(b: ir.IRBuilder, form: Form, result: ir.Value) -> ir.Value:
 
 
 def lower_binary(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
-    """Emits one of the four basic operations, rounded to nearest."""
-    form.require("rn", "ftz", "sat", "full", "approx")
-    operation = {"add": b.fadd, "sub": b.fsub, "mul": b.fmul, "div": b.fdiv}[form.parts[0]]
+    """Emits one of the four basic operations, rounded to nearest; sums of f32 in any direction."""
+    form.require("rn", *_DIRECTED, "ftz", "sat", "full", "approx")
+    name, mode = form.parts[0], _direction(form)
+    operation = {"add": b.fadd, "sub": b.fsub, "mul": b.fmul, "div": b.fdiv}[name]
     sources = _inputs(b, form, values)
+    if mode is not None:
+        if sources[0].type != FLOAT or name not in ("add", "sub"):
+            raise NotNative
+        x, y = (b.fpext(value, DOUBLE) for value in sources)
+        return _finish(b, form, _sum_directed(b, x, b.fneg(y) if name == "sub" else y, mode))
     if form.has("approx"):
         sources[1] = _divisor(b, sources[1])
     return _finish(b, form, operation(*sources))
+
+
+def _direction(form: Form) -> str | None:
+    """Returns the rounding mode of an instruction that does not round to nearest; None for others."""
+    return next((part for part in form.parts[1:] if part in _DIRECTED), None)
 
 
 def _divisor(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
@@ -69,11 +80,13 @@ def lower_fused(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
     """Multiply-add rounded once, in any direction for f32."""
     form.require("rn", "rm", "rp", "rz", "ftz", "sat")
     sources = _inputs(b, form, values)
-    mode = next((part for part in form.parts[1:] if part in _DIRECTED), None)
+    mode = _direction(form)
     if mode is None:
         return _finish(b, form, intrinsic(b, "llvm.fma", sources))
-    if sources[0].type != FLOAT or mode == "rz":
+    if sources[0].type != FLOAT:
         raise NotNative
+    if mode == "rz":
+        return _finish(b, form, _fused_directed(b, sources, mode))
     return _finish(b, form, _fused_near(b, sources, mode))
 
 
@@ -105,24 +118,33 @@ def _fused_near(b: ir.IRBuilder, sources: Values, mode: str) -> ir.Value:
 
 
 def _fused_directed(b: ir.IRBuilder, sources: Values, mode: str) -> ir.Value:
-    """Computes the product exactly in f64; the sum's rounding error determines on which side the exact result lies."""
+    """Computes the product exactly in f64."""
     x, y, z = (b.fpext(value, DOUBLE) for value in sources)
-    product = b.fmul(x, y)
-    total = b.fadd(product, z)
-    part = b.fsub(total, product)
-    error = b.fadd(b.fsub(product, b.fsub(total, part)), b.fsub(z, part))
+    return _sum_directed(b, b.fmul(x, y), z, mode)
+
+
+def _sum_directed(b: ir.IRBuilder, x: ir.Value, y: ir.Value, mode: str) -> ir.Value:
+    """Returns the f32 sum of two f64 values; its rounding error determines on which side the exact result lies."""
+    total = b.fadd(x, y)
+    part = b.fsub(total, x)
+    error = b.fadd(b.fsub(x, b.fsub(total, part)), b.fsub(y, part))
     near = b.fptrunc(total, FLOAT)
     wide = b.fpext(near, DOUBLE)
-    down = mode == "rm"
-    side = ">" if down else "<"
+    zero = constant(total, 0.0)
+    down, up = (b.fcmp_ordered(side, error, zero) for side in "<>")
+    if mode == "rz":
+        past = b.select(b.fcmp_ordered(">", total, zero), down, up)
+        further = b.fcmp_ordered(">", *(intrinsic(b, "llvm.fabs", [value]) for value in (wide, total)))
+    else:
+        past = down if mode == "rm" else up
+        further = b.fcmp_ordered(">" if mode == "rm" else "<", wide, total)
     # Beyond the exact value: by the second rounding, or, if that was exact, by the first one.
-    first = b.fcmp_ordered(side, wide, total)
-    equal = b.fcmp_ordered("==", wide, total)
-    over = b.or_(first, b.and_(equal, b.fcmp_ordered("<" if down else ">", error, ir.Constant(DOUBLE, 0.0))))
-    moved = b.select(over, _next(b, near, down), near)
-    if not down:
-        return moved
-    return b.select(_cancels(b, product, z), constant(near, -0.0), moved)
+    over = b.or_(further, b.and_(b.fcmp_ordered("==", wide, total), past))
+    if mode == "rz":  # the neighbour towards zero is one bit pattern below
+        bits = b.bitcast(near, I32)
+        return b.select(over, b.bitcast(b.add(bits, constant(bits, -1)), FLOAT), near)
+    moved = b.select(over, _next(b, near, mode == "rm"), near)
+    return b.select(_cancels(b, x, y), constant(near, -0.0), moved) if mode == "rm" else moved
 
 
 def _next(b: ir.IRBuilder, value: ir.Value, down: bool) -> ir.Value:
