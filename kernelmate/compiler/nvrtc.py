@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -98,16 +99,19 @@ def compile_kernel(
     if kernel.signature.template_parameters and instance is None:
         return _without_instance(prepared)
     cache = cache_in(cache_dir) if use_cache else None
+    until = time.monotonic() + _RETRIES_WITHIN * timeout_s
     product = _product(prepared, compiler, timeout_s, cache)
-    if not product.ok and prepared.part.guessed:
+    if not product.ok and prepared.part.guessed and time.monotonic() < until:
         # A header that the build would find elsewhere, or configure, must not break a kernel that needs nothing of it.
         without = _prepare(request, target, options, guess=False)
         again = _product(without, compiler, timeout_s, cache)
         if again.ok:
             prepared, product = without, again
     if not product.ok:
-        prepared, product = _without_rejected(prepared, product, options, compiler, timeout_s, cache)
+        prepared, product = _without_rejected(prepared, product, options, compiler, timeout_s, cache, until)
     for before in texts_before(Path(kernel.unit.path)) if not product.ok else ():
+        if time.monotonic() > until:
+            break
         behind = _prepare(request, target, options, before=before)
         again = _product(behind, compiler, timeout_s, cache)
         if again.ok:
@@ -116,7 +120,7 @@ def compile_kernel(
     if AMBIGUOUS in product.log and instance is None:
         prepared = _prepare(request, target, options, guess=bool(prepared.part.guessed), typed=True)
         product = _product(prepared, compiler, timeout_s, cache)
-    switches = () if product.ok else cuda_switches(_texts(prepared).values(), _words(prepared.flags))
+    switches = () if product.ok or time.monotonic() > until else cuda_switches(_texts(prepared).values(), _words(prepared.flags))
     if switches:
         enabled = _prepare(
             request, target, replace(options, defines=(*options.defines, *(f"{one}=1" for one in switches)))
@@ -132,6 +136,9 @@ def compile_kernel(
 
 
 _MOST_ROUNDS = 4
+_RETRIES_WITHIN = 0.5
+"""Fraction of the time limit of a compilation after which no other text of a kernel that does not compile is tried."""
+
 _BEHIND = "it does not compile alone: it is compiled behind the lines of {} before its #include"
 
 
@@ -146,12 +153,17 @@ def _with_switches(compiled: Compiled, prepared: _Prepared, switches: Sequence[s
 
 def _without_rejected(
     prepared: _Prepared, product: CompileOutput, options: CompileOptions, compiler: CompilerProcess, timeout_s: float,
-    cache: Cache | None,
+    cache: Cache | None, until: float,
 ) -> tuple[_Prepared, CompileOutput]:  # fmt: skip
-    """Compiles again without the types of host code that the compiler rejects; returns the first attempt if that fails too."""
+    """Compiles again without the types of host code that the compiler rejects; returns the first attempt if that fails too.
+
+    No attempt begins after the moment `until`, in seconds of the monotonic clock.
+    """
     rejected: frozenset[tuple[str | None, int]] = frozenset()
     last, log = prepared, product.log
     for _ in range(_MOST_ROUNDS):
+        if time.monotonic() > until:
+            break
         rejected |= error_lines(log)
         guess = bool(prepared.part.guessed)
         without = _prepare(prepared.request, prepared.target, options, guess=guess, rejected=rejected)

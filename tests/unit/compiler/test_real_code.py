@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
+from types import SimpleNamespace
 
-from kernelmate.compiler import compile_kernel, find_target
+import pytest
+
+from kernelmate.compiler import compile_kernel, find_target, nvrtc
 from kernelmate.compiler.nvrtc import compile_job
 from kernelmate.records import Compiled, CompileOptions
 from kernelmate.source import load_kernels
@@ -378,3 +382,14 @@ def test_code_that_a_build_enables_for_cuda_is_compiled_with_the_macro(tmp_path:
     assert all(any(name in one for one in job.options) for name in ("HAVE_CUDA=1", "WITH_GPU_KERNELS=1"))
     given = compile_each(tmp_path, SWITCHED, defines=("HAVE_CUDA=0",))["k"]
     assert (given.ok, [one.code for one in given.diagnostics]) == (False, ["inactive"])
+
+
+def test_a_kernel_that_takes_long_to_fail_is_not_tried_in_other_ways(
+    tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "helper.h").write_text("#pragma once\n#ifdef WITH_GPU_KERNELS\n__device__ float scaled(float);\n#endif\n")
+    hours = itertools.count(0, 3600)
+    monkeypatch.setattr(nvrtc, "time", SimpleNamespace(monotonic=lambda: float(next(hours))))
+    found = compile_each(tmp_path, SWITCHED)["k"]
+    assert not found.ok
+    assert [one.code for one in found.diagnostics] == ["inactive"], "with time it compiles with HAVE_CUDA"
