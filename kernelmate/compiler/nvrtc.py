@@ -120,7 +120,11 @@ def compile_kernel(
     if AMBIGUOUS in product.log and instance is None:
         prepared = _prepare(request, target, options, guess=bool(prepared.part.guessed), typed=True)
         product = _product(prepared, compiler, timeout_s, cache)
-    switches = () if product.ok or time.monotonic() > until else cuda_switches(_texts(prepared).values(), _words(prepared.flags))
+    switches = (
+        ()
+        if product.ok or time.monotonic() > until
+        else cuda_switches(_texts(prepared).values(), _words(prepared.flags))
+    )
     if switches:
         enabled = _prepare(
             request, target, replace(options, defines=(*options.defines, *(f"{one}=1" for one in switches)))

@@ -132,6 +132,28 @@ def read_source(text: str) -> Source:
     return Source(lexed, code, tuple(scan.definitions), tuple(scan.instantiations), _aliases(text, code, directives))
 
 
+UNCLOSED = "The parameter list of this __global__ function is not closed."
+"""Message for what `unclosed_heads` finds."""
+
+
+def unclosed_heads(text: str) -> tuple[tuple[int, int], ...]:
+    """Returns line and column of each `__global__` whose parameter list is not closed before its body, so that it is no kernel."""
+    source = read_source(text)
+    read = {definition.keyword for definition in source.definitions}
+    found = []
+    for index, token in enumerate(source.code):
+        if token.text != "__global__" or index in read:
+            continue
+        depth = 0
+        for following in source.code[index + 1 :]:
+            depth += {"(": 1, ")": -1}.get(following.text, 0)
+            if following.text in ("{", ";", "__global__"):
+                break
+        if depth > 0:
+            found.append(source.lexed.position(token.start))
+    return tuple(found)
+
+
 def _directives(tokens: Sequence[Token]) -> list[list[Token]]:
     lines: list[list[Token]] = []
     current = 0

@@ -205,7 +205,7 @@ def attention_of(graph: Graph, contract: Contract) -> Attention | None:
     graph = without_reshapes(graph)
     nodes = graph.nodes
     kinds = [node.data[0] for node in nodes if node.op == "reduce"]
-    if "max" not in kinds or kinds.count("sum") < 2 or not any(node.data[:1] == ("exp",) for node in nodes):
+    if "max" not in kinds or kinds.count("sum") < 2 or not any(node.mapped == "exp" for node in nodes):
         return None
     for output in graph.outputs:
         try:

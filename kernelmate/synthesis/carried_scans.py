@@ -180,7 +180,7 @@ def _is_neutral(start: Array, kind: str) -> bool:
     node = nodes[start.node]
     if (
         node.op == "map"
-        and node.data == ("add",)
+        and node.mapped == "add"
         and nodes[node.args[1]].op == "constant"
         and not nodes[node.args[1]].data[0]
     ):

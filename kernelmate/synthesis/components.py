@@ -179,11 +179,11 @@ class _Split:
             values = [np.asarray(one.data[0], dtype=one.dtype) for one in operands]
             found = np.where(*values) if node.data[0] == "where" else ufunc_of(str(node.data[0]))(*values)
             return self._put("constant", (), (), node.dtype, (found.item(),))
-        if node.data[:1] == ("where",) and operands[0].op == "constant":
+        if node.mapped == "where" and operands[0].op == "constant":
             chosen = args[1] if operands[0].data[0] else args[2]
             if self.nodes[chosen].shape == tuple(shape):
                 return chosen
-        halves = node.data[:1] == ("power",) and operands[1].op == "constant" and operands[1].data[0] in (0.5, 1.5)
+        halves = node.mapped == "power" and operands[1].op == "constant" and operands[1].data[0] in (0.5, 1.5)
         if halves and never_negative(Graph(tuple(self.nodes), ()), args[0]):
             root = self._put("map", args[:1], shape, node.dtype, ("sqrt",))
             several = (args[0], root)

@@ -159,7 +159,7 @@ class Expressions(Operations):
             named = hoisted or uses.get(key, 0) > 1
         else:
             text, level = self._operation(key, node, target, uses, within=within and not hoisted)
-            said = key not in self._asked and (self._said(key) != "" or node.data[:1] == ("searchsorted",))
+            said = key not in self._asked and (self._said(key) != "" or node.mapped == "searchsorted")
             named = hoisted or uses.get(key, 0) > 1 or said
         if not named or re.fullmatch(r"\w+", text):
             return text, level
@@ -215,7 +215,7 @@ class Expressions(Operations):
         scaled = self._scaled(key, uses)
         if scaled:
             return f"{scaled}_scale"
-        if node.data == ("equal",) and self._viewed(node.args[0]).op == "iota" and text.endswith(" == 0"):
+        if node.mapped == "equal" and self._viewed(node.args[0]).op == "iota" and text.endswith(" == 0"):
             return "is_first"
         name = _NAMES.get(str(node.data[0]) if node.data else node.op, "condition" if node.dtype == "bool" else "value")
         if name in ("difference", "sum") and self.plan.kind == "free" and not self.varies(key):

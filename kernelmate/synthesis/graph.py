@@ -61,6 +61,11 @@ class Node:
     name: str = field(default="", compare=False)
     line: int = field(default=0, compare=False)
 
+    @property
+    def mapped(self) -> str:
+        """Returns the function of an element-wise operation; "" for others, whose data may be an argument of such a name."""
+        return str(self.data[0]) if self.op == "map" else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Graph:

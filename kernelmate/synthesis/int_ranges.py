@@ -92,7 +92,7 @@ def _range(graph: Graph, index: int, *, positions: bool = False) -> Range | None
         return (value, value) if isinstance(value, int) and _SIGNED[0] <= value <= _SIGNED[1] else None
     if node.op not in ("input", "map", "cast", "view", "reshape", "window") or "float" in node.dtype:
         return None
-    if node.data[:1] == ("searchsorted",):
+    if node.mapped == "searchsorted":
         return 0, _SIGNED[1] - 1
     if node.op == "input":
         return _OF_DTYPE.get(node.dtype)

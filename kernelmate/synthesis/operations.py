@@ -79,7 +79,7 @@ class Operations:
             "float"
         ):
             args = [self._as_real(arg, text) for arg, text in zip(node.args, args, strict=True)]
-        if node.data[0] == "searchsorted":
+        if node.mapped == "searchsorted":
             return self._searched(node, args[0][0]), ATOM
         name, kinds = str(node.data[0]), [self.plan.graph.nodes[arg].dtype for arg in node.args]
         args = [self._as_wide(node, arg, text) for arg, text in zip(node.args, args, strict=True)]
@@ -184,7 +184,7 @@ class Operations:
             return True
         if node.op in ("view", "reshape", "cast"):
             return self._is_counting(node.args[0]) and not node.dtype.startswith("float")
-        if node.data == ("maximum",):
+        if node.mapped == "maximum":
             return any(self._is_counting(one) or self.plan.graph.nodes[one].data == (0,) for one in node.args)
         return self._is_positive(index) or (
             node.op == "map"

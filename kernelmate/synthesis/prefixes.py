@@ -53,7 +53,7 @@ def _prefix(graph: Graph, reduction: Node) -> _Prefix | None:
     """Returns the elements that a reduction takes, if they are those up to or from each position."""
     nodes, (kind, along) = graph.nodes, reduction.data[:2]
     masked = nodes[reduction.args[0]]
-    if masked.data != ("where",) or kind not in STARTS or (kind in ("max", "min") and "float" not in masked.dtype):
+    if masked.mapped != "where" or kind not in STARTS or (kind in ("max", "min") and "float" not in masked.dtype):
         return None
     condition, value, other = masked.args
     if nodes[other].op != "constant" or nodes[other].data[0] != STARTS[str(kind)]:

@@ -20,7 +20,7 @@ SPREAD = {"f": "ascending(-2, 2)", "i": "ascending(0, 8)", "u": "ascending(0, 8)
 
 def with_ascending_tables(contract: Contract, graph: Graph) -> Contract:
     """Returns a contract in which arguments that are searched, and have no distribution, are drawn in ascending order."""
-    tables = {str(node.data[1]) for node in graph.nodes if node.data[:1] == ("searchsorted",)}
+    tables = {str(node.data[1]) for node in graph.nodes if node.mapped == "searchsorted"}
     return replace(
         contract,
         args=tuple(

@@ -229,7 +229,7 @@ class _Slices:
         if place.op != "reduce" or place.data[0] not in ("argmax", "argmin"):
             return None
         left = place.args[0]
-        while self.nodes[left].data == ("where",) and left != source:  # those found before and NaN are left out
+        while self.nodes[left].mapped == "where" and left != source:  # those found before and NaN are left out
             left = self.nodes[left].args[2]
         if left != source or self.nodes[source].dtype != self.nodes[place.args[0]].dtype:
             return None

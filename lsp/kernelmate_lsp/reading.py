@@ -16,6 +16,7 @@ from pygls.workspace import PositionCodec
 from kernelmate.errors import SourceError
 from kernelmate.records import Anchor, Kernel, Unit
 from kernelmate.source.blocks import find_kernels, find_pipelines
+from kernelmate.source.cuda import unclosed_heads
 from kernelmate.source.line_ends import normal_text
 from kernelmate.source.literals import anchors_of
 from kernelmate.source.python import PythonFile, RefusedString, literal_at, literal_text, read_python, refused_strings
@@ -54,6 +55,7 @@ class Reading:
         path: path for messages and relative paths: the file's; for a cell, the notebook's.
         spots: its kernels in order of position.
         refused: calls of RawKernel whose code is not a string literal.
+        unclosed: line and column of each `__global__` whose parameter list is not closed.
     """
 
     uri: str
@@ -63,6 +65,7 @@ class Reading:
     codec: PositionCodec
     spots: tuple[DocumentKernel, ...] = ()
     refused: tuple[RefusedString, ...] = ()
+    unclosed: tuple[tuple[int, int | None], ...] = ()
 
     @cached_property
     def positions(self) -> TextPositions:
@@ -129,7 +132,13 @@ def read(uri: str, version: int, language: str | None, text: str, codec: Positio
             refused = refused_strings(path, text)
     except SourceError:
         units = ()
-    return Reading(uri, version, text, path, codec, _spots(units), refused)
+    unclosed = [
+        unit.locate(line, column)
+        for unit in units
+        if unit.language in ("cuda", "text")
+        for line, column in unclosed_heads(unit.text)
+    ]
+    return Reading(uri, version, text, path, codec, _spots(units), refused, tuple(unclosed))
 
 
 def _units(path: str, language: str | None, text: str) -> Sequence[Unit]:

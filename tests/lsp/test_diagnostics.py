@@ -35,6 +35,19 @@ def test_a_file_without_mistakes_has_no_problems_and_a_lens_with_what_its_kernel
     run(scenario())
 
 
+def test_a_parameter_list_that_is_not_closed_is_a_problem_beside_other_kernels(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            for number, text in enumerate(
+                ("__global__ void k(float* x { }\n", f"__global__ void k(float* x;\n{SCALE}")
+            ):
+                (problem,) = await it.problems(it.open(tmp_path / f"k{number}.cu", text))
+                assert (problem.code, problem.range.start.line) == ("unclosed-parameters", 0)
+                assert "is not closed" in problem.message
+
+    run(scenario())
+
+
 def test_a_compile_error_stands_at_its_word_and_goes_when_it_is_corrected(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with editor(tmp_path) as it:

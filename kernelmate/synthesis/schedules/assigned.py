@@ -76,7 +76,7 @@ def _replaced(graph: Graph, outputs: Sequence[str]) -> Graph | None:
     nodes, results = list(graph.nodes), list[int]()
     for output, name in zip(graph.outputs, outputs, strict=True):
         node = graph.nodes[output]
-        if node.data != ("where",) or graph.nodes[node.args[2]].data != (name,):
+        if node.mapped != "where" or graph.nodes[node.args[2]].data != (name,):
             return None
         results.append(node.args[1])
         if nodes[node.args[1]].shape != node.shape:
@@ -113,7 +113,7 @@ class _Assigned(Gather):
         last = names.last if self.last else f"{names.last}[{names.j}]"
         self.expressions.known[self.place] = last
         if in_place:  # where something is assigned, there is a last place
-            clamped = (key for key in walk(plan) if plan.node(key).data == ("maximum",))
+            clamped = (key for key in walk(plan) if plan.node(key).mapped == "maximum")
             self.expressions.known |= {key: last for key in clamped if plan.operands(key)[0] == self.place}
 
     def _divide(self) -> None:

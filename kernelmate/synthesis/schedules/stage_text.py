@@ -215,7 +215,7 @@ class StageText(PositionTexts):
             store = f"{self.block.arrays[stage.target]}[{self.flat}] = {text};"
             self.block.type_of(stage)
         else:
-            divided = node.data == ("divide",) and stage.graph.nodes[node.args[0]].data[:1] in (("max",), ("min",))
+            divided = node.mapped == "divide" and stage.graph.nodes[node.args[0]].data[:1] in (("max",), ("min",))
             wanted = {"divide": "scale" if divided else "mean", "sqrt": "norm"}.get(
                 str(node.data[0]) if node.op == "map" else "", "total"
             )

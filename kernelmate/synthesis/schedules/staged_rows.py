@@ -143,7 +143,7 @@ class _StagedRows:
         found = stage.reduction
         kind = "" if found is None else str(stage.plan.node(found).data[0])
         if kind and not stage.kept:
-            return "row_norm" if nodes[stage.plan.outputs[0][0]].data[:1] == ("sqrt",) else _NAMES[kind]
+            return "row_norm" if nodes[stage.plan.outputs[0][0]].mapped == "sqrt" else _NAMES[kind]
         return "products" if kind else "values"
 
     def length(self, side: str) -> str:

@@ -58,7 +58,7 @@ class _Later:
 
     def graph(self) -> Graph:
         for index, node in enumerate([*self.nodes]):
-            axis = self._first_along(node) if node.data == ("where",) else None
+            axis = self._first_along(node) if node.mapped == "where" else None
             if axis is not None:
                 condition, first, later = node.args
                 own = axis - (len(node.shape) - len(self.nodes[later].shape))
@@ -73,7 +73,7 @@ class _Later:
         while condition.op == "view":
             places = tuple(None if one is None else _axis_or_none(condition.data[one]) for one in places)
             condition = self.nodes[condition.args[0]]
-        if condition.data != ("equal",):
+        if condition.mapped != "equal":
             return None
         position, zero = (self.nodes[one] for one in condition.args)
         if position.op != "iota" or zero.op != "constant" or zero.data[0] != 0:

@@ -9,6 +9,7 @@ from lsprotocol import types
 
 from kernelmate.errors import CompileTimeout, EnvironmentFailed, KernelmateError
 from kernelmate.records import Candidate, Diagnostic, Finding, FindingCode
+from kernelmate.source.cuda import UNCLOSED
 from kernelmate_lsp.document_state import Benched, CompileResult, DocumentState, LineMap, is_current
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
 from kernelmate_lsp.reading import DocumentKernel, Reading, name_position
@@ -128,6 +129,14 @@ def diagnostics_of(known: DocumentState, reading: Reading) -> Iterator[types.Dia
             severity=types.DiagnosticSeverity.Information,
             source=CONTRACT,
             code="computed-string",
+        )
+    for line, column in reading.unclosed:
+        yield types.Diagnostic(
+            reading.positions.word(line, column),
+            UNCLOSED,
+            severity=types.DiagnosticSeverity.Error,
+            source=CONTRACT,
+            code="unclosed-parameters",
         )
     for spot in reading.spots:
         checked = known.checked.get(spot.id)

@@ -387,7 +387,9 @@ def test_code_that_a_build_enables_for_cuda_is_compiled_with_the_macro(tmp_path:
 def test_a_kernel_that_takes_long_to_fail_is_not_tried_in_other_ways(
     tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "helper.h").write_text("#pragma once\n#ifdef WITH_GPU_KERNELS\n__device__ float scaled(float);\n#endif\n")
+    (tmp_path / "helper.h").write_text(
+        "#pragma once\n#ifdef WITH_GPU_KERNELS\n__device__ float scaled(float);\n#endif\n"
+    )
     hours = itertools.count(0, 3600)
     monkeypatch.setattr(nvrtc, "time", SimpleNamespace(monotonic=lambda: float(next(hours))))
     found = compile_each(tmp_path, SWITCHED)["k"]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kernelmate.records import Kernel, Parameter
 from kernelmate.source import find_kernels, text_unit
+from kernelmate.source.cuda import unclosed_heads
 from kernelmate.source.tokens import LONG_TEXT, _lex_again, _Lexer, lex
 
 Only = Callable[[str], Kernel]
@@ -400,3 +401,19 @@ def test_a_long_text_is_read_again_only_where_it_changed() -> None:
 def test_the_name_of_a_namespace_follows_its_attributes_and_macros(head: str, name: str) -> None:
     (kernel,) = find_kernels(text_unit(f"#define EXPORTED\n{head} __global__ void k(int* x) {{}} }}\n", "k.cu"))
     assert kernel.name == name
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("__global__ void k(float* x { x[0] = 1; }\n", ((1, 1),)),
+        ("__global__ void k(float* x) { }\n  __global__ void m(int (*f)(int) {\n}\n", ((2, 3),)),
+        ("__global__ void k(float* x", ((1, 1),)),
+        ("__global__ void k(float* x;\n__global__ void m() { }\n", ((1, 1),)),
+        ("__global__ void k(float* x);\n__global__ void k(float* x) { }\n", ()),
+        ("// __global__ void k(\n#define K __global__ void k(\n__global__ void m() { }\n", ()),
+        ("template __global__ void k<int>(int*);\n", ()),
+    ],
+)
+def test_a_parameter_list_that_is_not_closed_is_found(text: str, places: tuple[tuple[int, int], ...]) -> None:
+    assert unclosed_heads(text) == places

@@ -36,6 +36,11 @@ BLOCK = '// /// kernelmate\n// sizes = [{ n = 1 }]\n// grid = 1\n// block = 1\n/
         (b" \n\r\n\t", "file is empty", (None, None)),
         (b"\xef\xbb\xbf\n", "file is empty", (None, None)),
         (b"int x;\n", "no kernel in this file", (None, None)),
+        (
+            b"int x;\n__global__ void k(float* x { }\n",
+            "parameter list of this __global__ function is not closed",
+            (2, 1),
+        ),
         (b"__global__ void k() {\0}", "binary: byte 21 is zero", (None, None)),
         (b"\xff\xfe_\0_\0", "UTF-16", (None, None)),
         (b"// ok\n// gr\xf6sse\n", "not UTF-8: byte 11 is 0xf6", (2, 6)),

@@ -101,3 +101,18 @@ def test_helpers_stand_below_headers_between_the_contract_and_the_kernel(make: A
         path.read_text().replace("__global__", "#include <cuda_fp16.h>\n\n// As first written.\n__global__")
     )
     assert assert_judged_right(session, load_kernel(path))
+
+
+@pytest.mark.parametrize(
+    "name", ["where", "exp", "sqrt", "maximum", "equal", "divide", "power", "searchsorted", "max", "sum", "add"]
+)
+def test_an_argument_with_the_name_of_an_operation_is_an_argument(name: str, make: Any, tmp_path: Path) -> None:
+    args = {name: "in float32[rows, cols] ~ normal", "y": "out float32[rows]", "rows": "int32", "cols": "int32"}
+    for reference in (
+        f"{name}.sum(axis=1)",
+        f"{name}.max(axis=1)",
+        f"np.exp({name} - {name}.max(axis=1, keepdims=True)).sum(axis=1)",
+    ):
+        kernel, contract = make(args, reference)
+        found = [one.schedule for one in kernels_for(trace(contract, tmp_path), kernel, contract)]
+        assert any(one.startswith(("row", "softmax", "warp")) for one in found), (reference, found)
