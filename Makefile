@@ -35,7 +35,7 @@ $(VENV)/.installed-dev: pyproject.toml training/pyproject.toml $(VENV)/.python
 $(VENV)/.installed-train: pyproject.toml training/pyproject.toml $(VENV)/.installed-dev
 	@echo "Installing torch's CPU build (190 MB) and what training takes into $(VENV) (1.4 GB there, two to three minutes) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0+cpu' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --index-url https://download.pytorch.org/whl/cpu 'torch>=2.6'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,triton]' -e './training[train]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,triton,numba]' -e './training[train]'
 	@touch $@
 
 $(VENV)/.installed-bench: pyproject.toml $(VENV)/.installed-dev

@@ -206,7 +206,7 @@ def _compiled(value: Any, contract: Contract, target: Target) -> BuiltCode:
     except Exception as error:
         raise UsageError(
             f"Numba does not compile {contract.kernel}: {type(error).__name__}: {str(error).strip()[:600]}",
-            hint="pip install 'numba-cuda[cu13]' if its libraries are missing; no GPU is needed.",
+            hint="pip install 'kernelmate[numba]' if its libraries are missing; no GPU is needed.",
         ) from error
     symbol = re.findall(r"\.visible \.entry (\w+)\(", ptx)[-1]
     return BuiltCode(f"Numba {numba.__version__}", symbol, target.arch, ptx, _linked(ptx, target.arch, contract.kernel))
@@ -229,6 +229,6 @@ def _linked(ptx: str, arch: str, name: str) -> bytes:
     except Exception as error:
         raise UsageError(
             f"The code of {name} cannot be linked: {type(error).__name__}: {error}",
-            hint="Run: pip install 'numba-cuda[cu13]'. No GPU is needed.",
+            hint="Run: pip install 'kernelmate[numba]'. No GPU is needed.",
         ) from error
     return bytes(cubin)

@@ -45,7 +45,7 @@ def row_sums(x, y):
 @pytest.fixture
 def numba():
     """Numba with its compiler for GPUs, which needs no GPU."""
-    return pytest.importorskip("numba.cuda", reason="Numba is not installed: pip install 'numba-cuda[cu13]'")
+    return pytest.importorskip("numba.cuda", reason="Numba is not installed: pip install 'kernelmate[numba]'")
 
 
 @pytest.fixture
@@ -124,9 +124,9 @@ def test_what_cannot_be_judged_is_refused_in_words(book) -> None:
     )
     line = "%kernelmate judge scale x y 2.5 --grid 4 --block 256 --reference f"
     assert "has no CUDA C++ text" in str(refused(book, line + " --bind fast"))
-    book.run("@cuda.jit\ndef broken(x):\n    x[0] = undefined_name")
+    book.run("@cuda.jit\ndef broken(x, a):\n    x[0] = undefined_name")
     assert "Numba does not compile broken" in str(
-        refused(book, "%kernelmate judge broken x --grid 1 --block 1 --reference f")
+        refused(book, "%kernelmate judge broken x 2.5 --grid 1 --block 1 --reference f")
     )
 
 
