@@ -47,7 +47,7 @@ demo: $(VENV)/.installed-report  ## the main job: two prompts on two kernels, wi
 
 # The editor tests wait for changes on the screen, so they run last and alone.
 EDITOR_TESTS := tests/extension/test_editor.py tests/extension/test_editor_moments.py tests/extension/test_editor_screens.py
-# A random sample of the exhaustive and slow tests; pytest prints its seed. SHARES=1, as in CI, runs all slow tests; SAMPLE=all runs all
+# A random sample of the exhaustive and slow tests; pytest prints its seed. SHARES=0.6 is CI's, SHARES=1 runs all slow tests; SAMPLE=all runs all
 # tests, which takes over an hour on two cores.
 SAMPLE ?= random
 SHARES ?= 0.15

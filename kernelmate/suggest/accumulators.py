@@ -19,7 +19,7 @@ _BEGUN = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Accumulator:
+class AccumulatorVariable:
     """A variable that holds a sum or the greatest value so far.
 
     Attributes:
@@ -32,17 +32,17 @@ class Accumulator:
     kind: str
 
 
-def accumulators(text: str, start: int, end: int) -> list[Accumulator]:
+def accumulators(text: str, start: int, end: int) -> list[AccumulatorVariable]:
     """Returns the accumulators that are declared between two offsets of a text, in order."""
-    found: list[Accumulator] = []
+    found: list[AccumulatorVariable] = []
     for one in _BEGUN.finditer(text, start, end):
         name, rest = one["name"], without_comments(text[one.end() : end])
         added = re.search(rf"\b{name} \+= ", rest) is not None
         greatest = re.search(rf"\b{name} = f?max\w*\({name}, |> {name}\)", rest) is not None
         if one["sum"] and added and not greatest:
-            found.append(Accumulator(one.start(), name, "sum"))
+            found.append(AccumulatorVariable(one.start(), name, "sum"))
         elif one["low"] and greatest and not added:
-            found.append(Accumulator(one.start(), name, "max"))
+            found.append(AccumulatorVariable(one.start(), name, "max"))
     return found
 
 
