@@ -218,7 +218,11 @@ def test_a_child_that_evaluates_text_gets_no_keys(monkeypatch) -> None:
     compiler = CompilerProcess(1, "kernelmate.compiler.triton_child")
     try:
         compiler.start()
-        environment = Path(f"/proc/{compiler.pid}/environ").read_bytes()
+        place = Path(f"/proc/{compiler.pid}/environ")
+        while not (
+            environment := place.read_bytes()
+        ):  # the kernel fills it in after the call that starts a program returns
+            time.sleep(0.01)
     finally:
         compiler.close()
     assert b"PATH=" in environment
