@@ -7,7 +7,7 @@ import pytest
 
 from kernelmate.checks.case_records import CaseRecord, NotedFinding
 from kernelmate.checks.causes import assumed_divisibility
-from kernelmate.records import Finding, FindingCode
+from kernelmate.records import FindingCode
 from tests.unit.checks.judging import DOUBLE, body, errors, honest, swallows_nan, writes_zeros, wrong_everywhere
 
 
@@ -89,18 +89,17 @@ def test_the_wrong_sizes_of_a_finding_are_those_of_the_cases(verdict_on) -> None
     assert f"; {wrong} of {wrong} sizes are wrong" in judgement.findings[0].message
 
 
-def test_a_size_that_another_finding_rejects_is_counted_as_wrong_as_well(verdict_on) -> None:
+def test_a_size_that_is_wrong_for_infinities_alone_is_counted_as_wrong_as_well(verdict_on) -> None:
     def kernel(x, y, n, schedule):
         y[:] = 3 * x if n == 1000 else 2 * x
-        raced = n == 33 and not np.isnan(x).any()
-        return {"findings": (Finding(FindingCode.SHARED_RACE, "error", "two threads"),) * raced}
+        if n == 33 and np.isinf(x).any():
+            y[:] = 0
 
     judgement = verdict_on(body(kernel))
     wrong = [case for case in judgement.cases if case.correct is False]
     compared = [case for case in judgement.cases if case.correct is not None]
     assert len(wrong) == 2
-    (said,) = (one.message for one in judgement.findings if one.code == FindingCode.WRONG_AT_SIZE)
-    assert f"; 2 of {len(compared)} sizes are wrong" in said
+    assert f"; 2 of {len(compared)} sizes are wrong" in judgement.findings[0].message
 
 
 def test_a_kernel_that_remembers_is_stateful(verdict_on) -> None:
