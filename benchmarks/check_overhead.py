@@ -13,9 +13,21 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.machine import alternate
+from kernelmate.compiler.options import flags_for
+from kernelmate.compiler.places import system_includes
+from kernelmate.records import CompileOptions, Kernel, Target
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 ROUNDS = 5
+
+
+def bench_inputs(kernel: Kernel, target: Target) -> tuple[str, list[bytes]]:
+    """Returns the unit's unchanged text, and the options to compile it with NVRTC directly."""
+    directory = str(Path(kernel.unit.path).resolve().parent)
+    flags = flags_for(target, CompileOptions(), ())
+    includes = [f"--include-path={path}" for path in (directory, *system_includes())]
+    options = (*flags, "--generate-line-info", "--ptxas-options=--verbose", *includes)
+    return kernel.unit.text, [option.encode() for option in options]
 
 
 def bare_nvrtc(text: str, name: str, options: list[bytes]) -> None:
@@ -38,7 +50,6 @@ def bare_nvrtc(text: str, name: str, options: list[bytes]) -> None:
 
 def main() -> None:
     """Print a row for each example that bare NVRTC can compile as it stands, and the median ratio."""
-    from kernelmate.compiler import bench_inputs
     from kernelmate.config import load_settings
     from kernelmate.session import Session
     from kernelmate.source import load_kernels

@@ -26,7 +26,7 @@ from typing import Any
 from lsprotocol import types
 from pygls.lsp.client import LanguageClient
 
-from benchmarks.check_overhead import bare_nvrtc
+from benchmarks.check_overhead import bare_nvrtc, bench_inputs
 from benchmarks.machine import describe
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -121,7 +121,7 @@ def edited(text: str, number: int) -> tuple[str, int]:
 
 async def typing(client: Client) -> list[float]:
     """A row for each example: an edit's problems, NVRTC's own time, and what is between them; seconds."""
-    from kernelmate.compiler import bench_inputs, find_target
+    from kernelmate.compiler import find_target
     from kernelmate.records import Unit
     from kernelmate.source import find_kernels
 

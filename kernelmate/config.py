@@ -342,21 +342,6 @@ def project_file(start: Path | None = None) -> Path | None:
     return None
 
 
-def files_stamp(start: Path | None) -> tuple[object, ...]:
-    """Returns a value that changes when a settings file for a folder changes; None stands for an untrusted project."""
-    paths = (user_file(), None if start is None else project_file(start))
-    return tuple((path, *_stamp(path)) for path in paths if path is not None)
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    """Returns the time of a file's last change in nanoseconds, and its size in bytes; zeros for an absent one."""
-    try:
-        status = path.stat()
-    except OSError:
-        return 0, 0
-    return status.st_mtime_ns, status.st_size
-
-
 def project_folder(start: Path) -> Path:
     """Returns the nearest folder, from the file's folder upward, that has a `pyproject.toml` or `.git`.
 

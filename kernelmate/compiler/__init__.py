@@ -14,13 +14,12 @@ from kernelmate.compiler.targets import TARGETS, SmLimits, find_target, sm_limit
 if TYPE_CHECKING:
     from kernelmate.compiler.build import read_build
     from kernelmate.compiler.disassembly import sass, sass_mix
-    from kernelmate.compiler.nvrtc import Request, bench_inputs, compile_kernel, compile_many
+    from kernelmate.compiler.nvrtc import Request, compile_kernel, compile_many
 
 __all__ = [
     "TARGETS",
     "Request",
     "SmLimits",
-    "bench_inputs",
     "cluster_refusal",
     "compile_kernel",
     "compile_many",
@@ -40,7 +39,6 @@ _HOMES = {
     "sass": "disassembly",
     "sass_mix": "disassembly",
     "Request": "nvrtc",
-    "bench_inputs": "nvrtc",
     "compile_kernel": "nvrtc",
     "compile_many": "nvrtc",
 }

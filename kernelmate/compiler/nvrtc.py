@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kernelmate.compiler.cache import Cache, cache_in, key_of
 from kernelmate.compiler.device_part import MISSING_MARK, DevicePart, MissingHeader, device_part
@@ -95,43 +95,22 @@ def compile_kernel(
         CompilerUnavailable: NVRTC is not installed.
     """
     request = Request(kernel, tuple(contract_options), instance)
-    prepared = _prepare(request, target, options)
-    if kernel.signature.template_parameters and instance is None:
-        return _without_instance(prepared)
     cache = cache_in(cache_dir) if use_cache else None
     until = time.monotonic() + _RETRIES_WITHIN * timeout_s
-    product = _product(prepared, compiler, timeout_s, cache)
-    if not product.ok and prepared.part.guessed and time.monotonic() < until:
-        # A header that the build would find elsewhere, or configure, must not break a kernel that needs nothing of it.
-        without = _prepare(request, target, options, guess=False)
-        again = _product(without, compiler, timeout_s, cache)
-        if again.ok:
-            prepared, product = without, again
+    attempts = _Attempts(request, target, options, compiler, timeout_s, cache, until)
+    prepared = attempts.prepare()
+    if kernel.signature.template_parameters and instance is None:
+        return _without_instance(prepared)
+    product = attempts.compile(prepared)
     if not product.ok:
-        prepared, product = _without_rejected(prepared, product, options, compiler, timeout_s, cache, until)
-    for before in texts_before(Path(kernel.unit.path)) if not product.ok else ():
-        if time.monotonic() > until:
-            break
-        behind = _prepare(request, target, options, before=before)
-        again = _product(behind, compiler, timeout_s, cache)
-        if again.ok:
-            prepared, product = behind, again
-            break
+        prepared, product = attempts.otherwise(prepared, product)
     if AMBIGUOUS in product.log and instance is None:
-        prepared = _prepare(request, target, options, guess=bool(prepared.part.guessed), typed=True)
-        product = _product(prepared, compiler, timeout_s, cache)
-    switches = (
-        ()
-        if product.ok or time.monotonic() > until
-        else cuda_switches(_texts(prepared).values(), _words(prepared.flags))
-    )
-    if switches:
-        enabled = _prepare(
-            request, target, replace(options, defines=(*options.defines, *(f"{one}=1" for one in switches)))
-        )
-        again = _product(enabled, compiler, timeout_s, cache)
-        if again.ok:
-            return _with_switches(_compiled(enabled, again), enabled, switches)
+        prepared = attempts.prepare(guess=bool(prepared.part.guessed), typed=True)
+        product = attempts.compile(prepared)
+    if not product.ok and not attempts.late:
+        enabled = attempts.with_switches(prepared)
+        if enabled is not None:
+            return enabled
     if not product.ok and _is_inactive(prepared, compiler, timeout_s):
         return _noted(
             prepared, f"{kernel.name} is inactive: {inactive_under(kernel.unit.text, kernel.line)}", "inactive"
@@ -146,57 +125,94 @@ _RETRIES_WITHIN = 0.5
 _BEHIND = "it does not compile alone: it is compiled behind the lines of {} before its #include"
 
 
-_ENABLED = "compiled with {}, since conditions ask for it and nothing defines it: give -D as the build does"
+def _with_enabled(options: CompileOptions, switches: Sequence[str]) -> CompileOptions:
+    return replace(options, defines=(*options.defines, *(f"{one}=1" for one in switches)))
 
 
-def _with_switches(compiled: Compiled, prepared: _Prepared, switches: Sequence[str]) -> Compiled:
-    text = _ENABLED.format(" ".join(f"-D{one}=1" for one in switches))
-    note = replace(_at_kernel(prepared, text), severity="note", code=GUESSED_DEFINE)
-    return replace(compiled, diagnostics=(*compiled.diagnostics, note))
+@dataclass(frozen=True, slots=True)
+class _Attempts:
+    """Compilations of one kernel with different texts.
 
-
-def _without_rejected(
-    prepared: _Prepared, product: CompileOutput, options: CompileOptions, compiler: CompilerProcess, timeout_s: float,
-    cache: Cache | None, until: float,
-) -> tuple[_Prepared, CompileOutput]:  # fmt: skip
-    """Compiles again without the types of host code that the compiler rejects; returns the first attempt if that fails too.
-
-    No attempt begins after the moment `until`, in seconds of the monotonic clock.
+    Attributes:
+        until: moment, in seconds of the monotonic clock, after which no other text is tried.
     """
-    rejected: frozenset[tuple[str | None, int]] = frozenset()
-    last, log = prepared, product.log
-    for _ in range(_MOST_ROUNDS):
-        if time.monotonic() > until:
-            break
-        rejected |= error_lines(log)
-        guess = bool(prepared.part.guessed)
-        without = _prepare(prepared.request, prepared.target, options, guess=guess, rejected=rejected)
-        if without.job == last.job:
-            break
-        again = _product(without, compiler, timeout_s, cache)
-        if again.ok:
-            return without, again
-        last, log = without, again.log
-    return prepared, product
 
+    request: Request
+    target: Target
+    options: CompileOptions
+    compiler: CompilerProcess
+    timeout_s: float
+    cache: Cache | None
+    until: float
 
-def _product(prepared: _Prepared, compiler: CompilerProcess, timeout_s: float, cache: Cache | None) -> CompileOutput:
-    """Returns the compiler's output, from the cache if it is there; raises `CompileTimeout` at the kernel."""
-    kernel = prepared.request.kernel
-    key = key_of(compiler_version(), header_versions(), prepared.job.text, prepared.job.headers, prepared.flags,
-                 prepared.job.expressions, prepared.part.default_device, INT128 in prepared.job.options,
-                 prepared.part.raw_digest)  # fmt: skip
-    product = cache.load(key) if cache is not None else None
-    if product is None:
-        try:
-            product = compiler.compile(prepared.job, timeout_s)
-        except CompileTimeout as error:
-            error.file = kernel.unit.path
-            error.line, error.column = kernel.unit.locate(kernel.line, kernel.column)
-            raise
-        if cache is not None and (product.ok or "error" in product.log):
-            cache.store(key, product)
-    return product
+    @property
+    def late(self) -> bool:
+        """Returns True if no other text is tried any more."""
+        return time.monotonic() > self.until
+
+    def prepare(self, **changes: Any) -> _Prepared:
+        """Returns the compiler's input, with further arguments of `_prepare`."""
+        return _prepare(self.request, self.target, self.options, **changes)
+
+    def compile(self, prepared: _Prepared) -> CompileOutput:
+        """Returns the compiler's output, from the cache if it is there; raises `CompileTimeout` at the kernel."""
+        kernel, cache = prepared.request.kernel, self.cache
+        key = key_of(compiler_version(), header_versions(), prepared.job.text, prepared.job.headers, prepared.flags,
+                     prepared.job.expressions, prepared.part.default_device, INT128 in prepared.job.options,
+                     prepared.part.raw_digest)  # fmt: skip
+        product = cache.load(key) if cache is not None else None
+        if product is None:
+            try:
+                product = self.compiler.compile(prepared.job, self.timeout_s)
+            except CompileTimeout as error:
+                error.file = kernel.unit.path
+                error.line, error.column = kernel.unit.locate(kernel.line, kernel.column)
+                raise
+            if cache is not None and (product.ok or "error" in product.log):
+                cache.store(key, product)
+        return product
+
+    def otherwise(self, prepared: _Prepared, product: CompileOutput) -> tuple[_Prepared, CompileOutput]:
+        """Returns the first other text that compiles, and its output; those given if none does."""
+        found = ((one, output) for one, output in self._others(prepared, product.log) if output.ok)
+        return next(found, (prepared, product))
+
+    def _others(self, prepared: _Prepared, log: str) -> Iterator[tuple[_Prepared, CompileOutput]]:
+        guessed = bool(prepared.part.guessed)
+        if guessed and not self.late:
+            # A header that the build would find elsewhere, or configure, must not break a kernel that needs nothing of it.
+            without = self.prepare(guess=False)
+            yield without, self.compile(without)
+        rejected: frozenset[tuple[str | None, int]] = frozenset()
+        last = prepared
+        for _ in range(_MOST_ROUNDS):  # without the types of host code that the compiler rejects
+            rejected |= error_lines(log)
+            without = self.prepare(guess=guessed, rejected=rejected)
+            if self.late or without.job == last.job:
+                break
+            output = self.compile(without)
+            yield without, output
+            last, log = without, output.log
+        for before in texts_before(Path(self.request.kernel.unit.path)):
+            if self.late:
+                break
+            behind = self.prepare(before=before)
+            yield behind, self.compile(behind)
+
+    def with_switches(self, prepared: _Prepared) -> Compiled | None:
+        """Returns the kernel compiled with macros that enable the project's CUDA code; None if it has none, or still fails."""
+        switches = cuda_switches(_texts(prepared).values(), _words(prepared.flags))
+        if not switches:
+            return None
+        enabled = _prepare(self.request, self.target, _with_enabled(self.options, switches))
+        product = self.compile(enabled)
+        if not product.ok:
+            return None
+        named = " ".join(f"-D{one}=1" for one in switches)
+        text = f"compiled with {named}, since conditions ask for it and nothing defines it: give -D as the build does"
+        note = replace(_at_kernel(enabled, text), severity="note", code=GUESSED_DEFINE)
+        compiled = _compiled(enabled, product)
+        return replace(compiled, diagnostics=(*compiled.diagnostics, note), enabled=switches)
 
 
 def compile_many(
@@ -242,19 +258,9 @@ def compile_job(
     said = " ".join(one.message for one in judged.diagnostics if one.code == GUESSED_HEADER)
     others = texts_before(Path(kernel.unit.path)) if said else ()
     before = next((one for one in others if _BEHIND.format(one.path) in said), None)
-    enabled = next((one.message for one in judged.diagnostics if one.code == GUESSED_DEFINE), "")
-    options = replace(options, defines=(*options.defines, *re.findall(r"-D(\w+=1)", enabled)))
+    options = _with_enabled(options, judged.enabled)
     request = Request(kernel, tuple(contract_options), instance)
     return _prepare(request, target, options, guess=bool(said), rejected=frozenset(judged.rejected), before=before).job
-
-
-def bench_inputs(kernel: Kernel, target: Target) -> tuple[str, list[bytes]]:
-    """Returns the unit's unchanged text, and the options to compile it with NVRTC directly."""
-    directory = str(Path(kernel.unit.path).resolve().parent)
-    flags = flags_for(target, CompileOptions(), ())
-    includes = [f"--include-path={path}" for path in (directory, *system_includes())]
-    options = (*flags, "--generate-line-info", "--ptxas-options=--verbose", *includes)
-    return kernel.unit.text, [option.encode() for option in options]
 
 
 # --------------------------------------------------------------------------------------------------------- before

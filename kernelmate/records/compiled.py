@@ -86,6 +86,7 @@ class Compiled:
             a Triton kernel. None when compilation failed.
         headers: the user's headers: the name that the compiler reports for each, and its file.
         rejected: lines of host types that the compiler rejects and that are left out, each with its header's name or None.
+        enabled: macros that are defined as 1, since conditions of the project ask for them and nothing defines them.
         scratch_bytes: bytes of global memory that the compiler's own data takes in each block, as maps of tensors that a Triton
             kernel describes.
     """
@@ -103,6 +104,7 @@ class Compiled:
     resources: Resources | None = None
     headers: tuple[tuple[str, str], ...] = ()
     rejected: tuple[tuple[str | None, int], ...] = ()
+    enabled: tuple[str, ...] = ()
     scratch_bytes: int = 0
 
 

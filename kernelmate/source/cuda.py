@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from kernelmate.caching import text_cache
+from kernelmate.errors import SourceError
 from kernelmate.records import Kernel, Signature, Unit
 from kernelmate.source.dtypes import ENUM, c_type_dtype
 from kernelmate.source.launches import launch_site, launches_by_kernel
@@ -152,6 +153,17 @@ def unclosed_heads(text: str) -> tuple[tuple[int, int], ...]:
         if depth > 0:
             found.append(source.lexed.position(token.start))
     return tuple(found)
+
+
+def refuse_unclosed(unit: Unit) -> None:
+    """Refuses a unit with a `__global__` function whose parameter list is not closed.
+
+    Raises:
+        SourceError: at the first such function.
+    """
+    for place in unclosed_heads(unit.text):
+        line, column = unit.locate(*place)
+        raise SourceError(UNCLOSED, file=unit.path, line=line, column=column, hint="Close its parenthesis.")
 
 
 def _directives(tokens: Sequence[Token]) -> list[list[Token]]:

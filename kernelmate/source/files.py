@@ -11,7 +11,7 @@ from pathlib import Path
 from kernelmate.errors import SourceError
 from kernelmate.records import Kernel, Unit
 from kernelmate.source.blocks import block_of, find_kernels, find_pipelines
-from kernelmate.source.cuda import UNCLOSED, macros_with_kernels, read_source, unclosed_heads
+from kernelmate.source.cuda import macros_with_kernels, read_source, refuse_unclosed
 from kernelmate.source.host_text import project_texts
 from kernelmate.source.launches import find_launches
 from kernelmate.source.line_ends import normal_text
@@ -294,8 +294,7 @@ def _fail_without_kernel(path: Path) -> None:
         names = ", ".join(name for name, _ in macros)
         message = f"The kernels of this file are defined by macros, which are not read: {names}."
         raise SourceError(message, file=str(path), line=line, hint=hint)
-    for line, column in unclosed_heads(text):
-        raise SourceError(UNCLOSED, file=str(path), line=line, column=column, hint="Close its parenthesis.")
+    refuse_unclosed(Unit(str(path), text))
     hint = "A kernel is a __global__ function with a body."
     for kernel, file in _launched_elsewhere(path, text):
         hint += f" This file launches {kernel}: kernelmate check {file}"

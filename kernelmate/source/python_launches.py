@@ -61,17 +61,22 @@ def find_python_launches(unit: Unit, name: str) -> tuple[PythonFile, tuple[Pytho
 
 
 def calls_of(file: PythonFile, name: str) -> tuple[PythonLaunch, ...]:
-    """Returns the calls of an expression, written as `name`, that lie outside of functions and pass a tuple of arguments.
+    """Returns the calls of an expression, written as `name`, that lie outside of functions.
+
+    These are calls of CuPy that pass a tuple of arguments, and `name[grid, block](...)` of Numba.
 
     Args:
         file: a Python file, or the cells of a notebook one below the other.
         name: the kernel as the calls write it: `scale`, `kernels.scale`.
     """
-    found = [
-        _launch(file, node)
-        for node in file.nodes
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == name and not file.in_function(node)
-    ]
+    found = []
+    for node in file.nodes:
+        if not isinstance(node, ast.Call) or file.in_function(node):
+            continue
+        if ast.unparse(node.func) == name:
+            found.append(_launch(file, node))
+        elif isinstance(node.func, ast.Subscript) and ast.unparse(node.func.value) == name:
+            found.append(_configured(file, node, node.func.slice))
     return tuple(sorted((one for one in found if one.arguments is not None), key=lambda launch: launch.end))
 
 
@@ -137,6 +142,24 @@ def _launch(file: PythonFile, call: ast.Call) -> PythonLaunch:
         end=file.span(call)[1] - 1,
         nodes=nodes,
         pycuda=pycuda,
+    )
+
+
+def _configured(file: PythonFile, call: ast.Call, configuration: ast.expr) -> PythonLaunch:
+    """Returns a launch of Numba, `kernel[grid, block, stream, shared](...)`, whose arguments decide the types by their conversions."""
+    sides: list[ast.expr | None] = [*configuration.elts] if isinstance(configuration, ast.Tuple) else []
+    grid, block, _, shared = [*sides, *[None] * 4][:4]
+    plain = not call.keywords and not any(isinstance(one, ast.Starred) for one in call.args)
+    line, column = file.position(call)
+    return PythonLaunch(
+        grid=grid,
+        block=block,
+        shared=shared,
+        arguments=tuple(file.written(one) for one in call.args) if plain else None,
+        line=line,
+        column=column,
+        end=file.span(call)[1] - 1,
+        nodes=tuple(call.args) if plain else (),
     )
 
 

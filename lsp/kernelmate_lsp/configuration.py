@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from kernelmate.config import Settings, load_settings, path_settings, settings_of_project
+from kernelmate.config import Settings, load_settings, path_settings, project_file, settings_of_project, user_file
 from kernelmate.errors import KernelmateError
 
 SECTION = "kernelmate"
@@ -92,6 +92,20 @@ class Configuration:
         """
         with settings_of_project(folder if self.trusted else None):
             return load_settings(**{**self.given, **overrides})
+
+    def stamp(self, folder: Path) -> tuple[object, ...]:
+        """Returns a value that changes when a settings file that applies to documents in a folder changes."""
+        paths = (user_file(), project_file(folder) if self.trusted else None)
+        return tuple((path, *_stamp(path)) for path in paths if path is not None)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Returns the time of a file's last change in nanoseconds, and its size in bytes; zeros for an absent one."""
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_size
 
 
 def read_configuration(sent: object, *, trusted: bool) -> Configuration:

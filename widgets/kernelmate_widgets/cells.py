@@ -12,7 +12,7 @@ from kernelmate.errors import SourceError
 from kernelmate.records import Anchor, Kernel, Unit
 from kernelmate.source import find_kernels, parse_contract
 from kernelmate.source.blocks import find_pipelines
-from kernelmate.source.cuda import UNCLOSED, unclosed_heads
+from kernelmate.source.cuda import refuse_unclosed
 from kernelmate.source.line_ends import normal_text
 from kernelmate.source.triton import triton_unit
 
@@ -57,9 +57,7 @@ def chosen_kernel(unit: Unit, name: str | None) -> Kernel:
     """
     kernels = (*find_kernels(unit), *find_pipelines(unit))
     if not kernels:
-        for place in unclosed_heads(unit.text):
-            line, column = unit.locate(*place)
-            raise SourceError(UNCLOSED, file=unit.path, line=line, column=column, hint="Close its parenthesis.")
+        refuse_unclosed(unit)
         hint = "A kernel is a __global__ function with a body, or a Python function with @triton.jit."
         raise SourceError("There is no kernel in this cell.", file=unit.path, hint=hint)
     named = [kernel for kernel in kernels if name is not None and short_name(kernel) == name]

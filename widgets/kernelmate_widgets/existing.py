@@ -26,7 +26,7 @@ from kernelmate_widgets.failing import KernelFailed
 from kernelmate_widgets.handle import KernelHandle
 from kernelmate_widgets.live import Evaluate, LineArguments, live_contract, split, value_of
 from kernelmate_widgets.notebook_state import BoundKernel, MagicResult
-from kernelmate_widgets.numba_kernels import built, is_numba, last_launch, numba_kernel, with_types
+from kernelmate_widgets.numba_kernels import built, is_numba, numba_kernel, with_types
 
 if TYPE_CHECKING:
     from kernelmate_widgets.magics import KernelmateMagics
@@ -103,10 +103,7 @@ class Cells:
         Raises:
             UsageError: no cell defines it.
         """
-        ends = [number for number, _ in self._starts[1:]] + [None]
-        lines = self._text.split("\n")
-        for (start, number), end in reversed([*zip(self._starts, ends, strict=True)]):
-            code = "\n".join(lines[start - 1 : None if end is None else end - 1])
+        for number, code in self._latest_first():
             unit = triton_unit(notebook_name(), code)
             kernel = None if unit is None else _named(unit, name)
             if kernel is not None:
@@ -118,12 +115,14 @@ class Cells:
 
     def number_of(self, text: str) -> int | None:
         """Returns the number of the last cell that contains a text; None without one."""
+        return next((number for number, code in self._latest_first() if text.rstrip("\n") in code), None)
+
+    def _latest_first(self) -> Iterator[tuple[int, str]]:
+        """Yields number and text of each cell, the last one first."""
+        ends = [line for line, _ in self._starts[1:]] + [None]
         lines = self._text.split("\n")
-        ends = [line for line, _ in self._starts[1:]] + [len(lines) + 1]
-        pairs = reversed([*zip(self._starts, ends, strict=True)]) if self._starts else ()
-        return next(
-            (number for (start, number), end in pairs if text in "\n".join([*lines[start - 1 : end - 1], ""])), None
-        )
+        for (start, number), end in reversed([*zip(self._starts, ends, strict=True)]):
+            yield number, "\n".join(lines[start - 1 : None if end is None else end - 1])
 
     def launch(self, name: str) -> LineArguments | None:
         """Returns the last launch of a kernel by this name whose arguments have no side effects; None without any."""
@@ -134,10 +133,7 @@ class Cells:
                 shared = None if call.shared is None else ast.unparse(call.shared)
                 grid, block = (",".join(split(ast.unparse(one))).replace(" ", "") for one in (call.grid, call.block))
                 return LineArguments(",".join(call.arguments or ()), grid, block, shared)
-        launch = last_launch(self._text, name)
-        if launch is None or not all(map(_is_harmless, [*launch[0], *launch[1:]])):
-            return None
-        return LineArguments(",".join(launch[0]), *launch[1:])
+        return None
 
 
 def _is_python(text: str) -> bool:

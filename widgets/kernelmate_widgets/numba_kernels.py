@@ -19,12 +19,10 @@ import numpy as np
 
 from kernelmate.errors import UsageError
 from kernelmate.records import Argument, BuiltCode, Contract, Kernel, Member, Parameter, Passed, Signature, Target, Unit
+from kernelmate.source.dtypes import ITEM_BYTES
 from kernelmate_widgets.arrays import live_array
 
 _ARRAY = "{name}_{field}"
-_WIDTHS = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "int32": 4, "uint32": 4, "float32": 4,
-           "int64": 8, "uint64": 8, "float64": 8, "complex64": 8, "complex128": 16}  # fmt: skip
-"""Bytes of the element types that Numba has on a GPU."""
 
 
 def is_numba(value: object) -> bool:
@@ -81,7 +79,7 @@ def with_types(kernel: Kernel, value: Any, given: Sequence[object]) -> Kernel:
     for parameter, one in zip(kernel.signature.parameters, given, strict=True):
         array = live_array(one)
         dtype = array.dtype if array is not None else _scalar_dtype(one)
-        if dtype not in _WIDTHS:
+        if not dtype or not hasattr(np, dtype):  # Numba has no types of ml_dtypes
             raise UsageError(
                 f"{parameter.name} is a {type(one).__name__}, which cannot be judged in a Numba kernel.",
                 hint="Arrays of numbers, numbers and truth values can be.",
@@ -124,24 +122,6 @@ def built(kernel: Kernel, value: Any, contract: Contract, target: Target) -> tup
     return replace(kernel, unit=replace(kernel.unit, built=code)), contract
 
 
-def last_launch(text: str, name: str) -> tuple[list[str], str, str] | None:
-    """Returns arguments, grid and block of the last `NAME[grid, block](...)` outside of functions; None without any.
-
-    Args:
-        text: Python text.
-        name: the kernel as the launch writes it.
-    """
-    for node in reversed(ast.parse(text).body):
-        for call in ast.walk(node) if not isinstance(node, ast.FunctionDef | ast.ClassDef) else ():
-            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Subscript) or call.keywords:
-                continue
-            launch = call.func.slice
-            if ast.unparse(call.func.value) == name and isinstance(launch, ast.Tuple) and len(launch.elts) >= 2:
-                grid, block = map(ast.unparse, launch.elts[:2])
-                return [ast.unparse(one) for one in call.args], grid, block
-    return None
-
-
 def _plain(value: Any) -> Any:
     """Returns the Python function that Numba compiles or simulates."""
     return getattr(value, "py_func", None) or getattr(value, "fn", None)
@@ -178,7 +158,7 @@ def _is_field(node: ast.AST) -> bool:
 def _scalars(one: Argument) -> list[Argument]:
     """Returns number of elements, bytes of an element, extents and strides of an array of the C order."""
     shape = [f"({side})" for side in one.shape or ()]
-    width = _WIDTHS[one.dtype]
+    width = ITEM_BYTES[one.dtype]
     strides = [" * ".join([str(width), *shape[index + 1 :]]) for index in range(len(shape))]
     values = {
         "nitems": " * ".join(shape) or "1",

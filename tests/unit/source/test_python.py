@@ -24,7 +24,8 @@ from kernelmate.source import (
     with_text,
     write_contract,
 )
-from kernelmate.source.python import read_python, refused_strings
+from kernelmate.source.python import PythonFile, read_python, refused_strings
+from kernelmate.source.python_launches import calls_of
 
 CODE = "__global__ void k(const float *x, float *y, int n) {}"
 
@@ -413,3 +414,16 @@ def test_of_several_kernels_of_a_string_the_one_with_the_block_above_is_meant(tm
     path.write_text(f"import cupy as cp\n{above}m = cp.RawModule(code='''{CODE}\n__global__ void j() {{}}''')\n")
     assert load_kernel(str(path)).name == "k"
     assert [parse_contract(kernel) is not None for kernel in load_kernels(path)] == [True, False]
+
+
+def test_launches_of_numba_are_read_with_their_conversions() -> None:
+    text = (
+        "k[1, 2](a)\ndef f():\n    k[3, 4](b)\nfor _ in range(3):\n    k[(g, 1), 64, stream, 4 * n](x.T, np.float32(2))\n"
+        "k[7](c)\nk[1, 2](*some)\nother[1, 2](c)\n"
+    )
+    found = calls_of(PythonFile("<notebook>", text), "k")
+    said = [
+        [None if one is None else ast.unparse(one) for one in (each.grid, each.block, each.shared)] for each in found
+    ]
+    assert [each.arguments for each in found] == [("a",), ("x.T", "np.float32(2)"), ("c",)]
+    assert said == [["1", "2", None], ["(g, 1)", "64", "4 * n"], [None, None, None]]

@@ -425,3 +425,9 @@ def test_kernels_to_fix_are_completed(notebook, arrays) -> None:
     wrong = notebook.ROW_SUM.replace("part[0];", "part[1];").replace("row_sum", "other_sum")
     notebook.run(f"%%kernelmate -q {LIVE}\n" + wrong, fails=True)
     assert notebook.completions("%kernelmate fix oth") == ["other_sum"]
+
+
+def test_a_parameter_list_that_is_not_closed_is_named_by_its_line(notebook) -> None:
+    ran = notebook.run("%%kernelmate open\n\n__global__ void open(float* x { x[0] = 1; }", fails=True)
+    assert "is not closed" in str(ran.error)
+    assert ":3:1" in str(ran.error)

@@ -6,7 +6,6 @@ import pytest
 from IPython.core.error import UsageError
 
 from kernelmate_widgets.failing import KernelFailed
-from kernelmate_widgets.numba_kernels import last_launch
 
 needs_numba = pytest.mark.usefixtures("numba")
 
@@ -128,9 +127,3 @@ def test_what_cannot_be_judged_is_refused_in_words(book) -> None:
     assert "Numba does not compile broken" in str(
         refused(book, "%kernelmate judge broken x 2.5 --grid 1 --block 1 --reference f")
     )
-
-
-def test_the_last_launch_outside_of_functions_is_read() -> None:
-    text = "k[1, 2](a)\ndef f():\n    k[3, 4](b)\nfor _ in range(3):\n    k[(g, 1), 64, stream](x.T, n + 1)\nk[7](c)\n"
-    assert last_launch(text, "k") == (["x.T", "n + 1"], "(g, 1)", "64")
-    assert last_launch(text, "other") is None
