@@ -14,7 +14,8 @@ from kernelmate.compiler.targets import TARGETS, SmLimits, find_target, sm_limit
 if TYPE_CHECKING:
     from kernelmate.compiler.build import read_build
     from kernelmate.compiler.disassembly import sass, sass_mix
-    from kernelmate.compiler.nvrtc import Request, compile_kernel, compile_many
+    from kernelmate.compiler.nvrtc import compile_kernel, compile_many
+    from kernelmate.compiler.nvrtc_input import Request
 
 __all__ = [
     "TARGETS",
@@ -38,7 +39,7 @@ _HOMES = {
     "read_build": "build",
     "sass": "disassembly",
     "sass_mix": "disassembly",
-    "Request": "nvrtc",
+    "Request": "nvrtc_input",
     "compile_kernel": "nvrtc",
     "compile_many": "nvrtc",
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kernelmate.compiler.cache import Cache, cache_in, key_of
-from kernelmate.compiler.device_part import MISSING_MARK, DevicePart, MissingHeader, device_part
+from kernelmate.compiler.device_part import MISSING_MARK, MissingHeader
 from kernelmate.compiler.diagnostics import (
     UNIT_NAME,
     Sources,
@@ -25,20 +25,19 @@ from kernelmate.compiler.diagnostics import (
     with_standin,
 )
 from kernelmate.compiler.frames import CompileJob, CompileOutput
-from kernelmate.compiler.name_expressions import AMBIGUOUS, by_type, name_expression
-from kernelmate.compiler.options import INT128, flags_for, shown, unseen_flags
-from kernelmate.compiler.places import compiler_version, header_versions, system_includes
-from kernelmate.compiler.prelude import PRELUDE_NAME, prelude_for
-from kernelmate.compiler.preprocessor import STANDARD_HEADERS, cuda_switches, is_library
+from kernelmate.compiler.name_expressions import AMBIGUOUS
+from kernelmate.compiler.nvrtc_input import NvrtcInput, Request, nvrtc_input, words_of
+from kernelmate.compiler.options import INT128
+from kernelmate.compiler.places import compiler_version, header_versions
+from kernelmate.compiler.preprocessor import cuda_switches, is_library
 from kernelmate.compiler.process import COMPILER, CompilerProcess
-from kernelmate.compiler.project import TextBefore, texts_before
+from kernelmate.compiler.project import texts_before
 from kernelmate.compiler.project_headers import SUPPLIERS, header_templates, include_folder
 from kernelmate.compiler.resources import read_resources
 from kernelmate.compiler.standins import is_torch
 from kernelmate.errors import CompileTimeout
 from kernelmate.records import Compiled, CompileOptions, Diagnostic, Kernel, Target
 from kernelmate.source.template_parameters import example_instance
-from kernelmate.source.tokens import line_starts
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -51,18 +50,6 @@ GUESSED_HEADER = "guessed-header"
 
 GUESSED_DEFINE = "guessed-define"
 """Code of the note on macros such as `HAVE_CUDA` that a kernel is compiled with since its project's build defines them."""
-
-_WIDE = re.compile(r"\b__u?int128")
-_INTERNAL = re.compile(r"\bstatic\b|\bnamespace\s*\{")
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One of several kernels to compile, with its contract's options and its template instance, or None."""
-
-    kernel: Kernel
-    contract_options: tuple[str, ...] = ()
-    instance: str | None = None
 
 
 def compile_kernel(
@@ -150,11 +137,11 @@ class _Attempts:
         """Returns True if no other text is tried any more."""
         return time.monotonic() > self.until
 
-    def prepare(self, **changes: Any) -> _Prepared:
-        """Returns the compiler's input, with further arguments of `_prepare`."""
-        return _prepare(self.request, self.target, self.options, **changes)
+    def prepare(self, **changes: Any) -> NvrtcInput:
+        """Returns the compiler's input, with further arguments of `nvrtc_input`."""
+        return nvrtc_input(self.request, self.target, self.options, **changes)
 
-    def compile(self, prepared: _Prepared) -> CompileOutput:
+    def compile(self, prepared: NvrtcInput) -> CompileOutput:
         """Returns the compiler's output, from the cache if it is there; raises `CompileTimeout` at the kernel."""
         kernel, cache = prepared.request.kernel, self.cache
         key = key_of(compiler_version(), header_versions(), prepared.job.text, prepared.job.headers, prepared.flags,
@@ -172,12 +159,12 @@ class _Attempts:
                 cache.store(key, product)
         return product
 
-    def otherwise(self, prepared: _Prepared, product: CompileOutput) -> tuple[_Prepared, CompileOutput]:
+    def otherwise(self, prepared: NvrtcInput, product: CompileOutput) -> tuple[NvrtcInput, CompileOutput]:
         """Returns the first other text that compiles, and its output; those given if none does."""
         found = ((one, output) for one, output in self._others(prepared, product.log) if output.ok)
         return next(found, (prepared, product))
 
-    def _others(self, prepared: _Prepared, log: str) -> Iterator[tuple[_Prepared, CompileOutput]]:
+    def _others(self, prepared: NvrtcInput, log: str) -> Iterator[tuple[NvrtcInput, CompileOutput]]:
         guessed = bool(prepared.part.guessed)
         if guessed and not self.late:
             # A header that the build would find elsewhere, or configure, must not break a kernel that needs nothing of it.
@@ -199,12 +186,12 @@ class _Attempts:
             behind = self.prepare(before=before)
             yield behind, self.compile(behind)
 
-    def with_switches(self, prepared: _Prepared) -> Compiled | None:
+    def with_switches(self, prepared: NvrtcInput) -> Compiled | None:
         """Returns the kernel compiled with macros that enable the project's CUDA code; None if it has none, or still fails."""
-        switches = cuda_switches(_texts(prepared).values(), _words(prepared.flags))
+        switches = cuda_switches(_texts(prepared).values(), words_of(prepared.flags))
         if not switches:
             return None
-        enabled = _prepare(self.request, self.target, _with_enabled(self.options, switches))
+        enabled = nvrtc_input(self.request, self.target, _with_enabled(self.options, switches))
         product = self.compile(enabled)
         if not product.ok:
             return None
@@ -260,96 +247,15 @@ def compile_job(
     before = next((one for one in others if _BEHIND.format(one.path) in said), None)
     options = _with_enabled(options, judged.enabled)
     request = Request(kernel, tuple(contract_options), instance)
-    return _prepare(request, target, options, guess=bool(said), rejected=frozenset(judged.rejected), before=before).job
+    return nvrtc_input(
+        request, target, options, guess=bool(said), rejected=frozenset(judged.rejected), before=before
+    ).job
 
 
 # --------------------------------------------------------------------------------------------------------- before
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    request: Request
-    target: Target
-    part: DevicePart
-    flags: tuple[str, ...]
-    job: CompileJob
-    includes: tuple[str, ...]
-    """Folders in which the user's headers are sought."""
-    rejected: frozenset[tuple[str | None, int]]
-    before: TextBefore | None = None
-
-    @property
-    def compiler(self) -> str:
-        return f"NVRTC {compiler_version()} {shown(self.flags)}"
-
-    @property
-    def sources(self) -> Sources:
-        kernel = self.request.kernel
-        return Sources(
-            unit=kernel.unit,
-            headers=dict(self.part.paths),
-            host_functions=self.part.host_functions,
-            place=(kernel.line, kernel.column),
-        )
-
-
-def _prepare(
-    request: Request, target: Target, options: CompileOptions, *, guess: bool = True, typed: bool = False,
-    rejected: frozenset[tuple[str | None, int]] = frozenset(), before: TextBefore | None = None,
-) -> _Prepared:  # fmt: skip
-    """Returns the compiler's input.
-
-    With `guess`, headers that no include path leads to come from the project; with `typed`, the kernel is selected by its
-    type too.
-    """
-    kernel, unit = request.kernel, request.kernel.unit
-    beside = Path(unit.path).resolve().parent
-    own = [f"-I{beside / option[2:]}" if option.startswith("-I") else option for option in request.contract_options]
-    flags = flags_for(target, options, own)
-    includes = tuple(flag[2:] for flag in flags if flag.startswith("-I"))
-    user = tuple(str(Path(path).resolve()) for path in (*options.include_paths, *includes))
-    flags = tuple(flag for flag in flags if not flag.startswith("-I"))
-    expression, aliases = (by_type(kernel), "") if typed else name_expression(kernel, request.instance)
-    named = (expression, request.instance or "", *(flag for flag in flags if flag.startswith(("-D", "--define"))))
-    system = system_includes()
-    part = device_part(
-        unit.text,
-        beside,
-        tuple(map(Path, user)),
-        kernel=kernel.name,
-        place=line_starts(unit.text)[kernel.line - 1] + kernel.column - 1,
-        named=_words(named),
-        system=tuple(map(Path, system)),
-        everything=unit.language == "python" and not _HOST_CODE.search(unit.text),
-        guess=guess,
-        mark_missing=True,
-        rejected=rejected,
-        before=before,
-    )
-    texts = (part.text, *(text for _, text in part.headers))
-    seeded = any(_INTERNAL.search(text) for text in texts)
-    int128 = any("int128" in text and _WIDE.search(text) for text in texts)
-    folders = (*user, *map(str, part.guessed_folders))
-    hidden = unseen_flags(folders, system, default_device=part.default_device, seeded=seeded, int128=int128)
-    prelude = (PRELUDE_NAME, prelude_for(part.std_names))
-    job = CompileJob(
-        text=part.text + aliases,
-        name=UNIT_NAME,
-        headers=(*part.headers, prelude, *((name, "") for name in STANDARD_HEADERS if name not in dict(part.headers))),
-        options=(*flags, *hidden, *([f"--pre-include={before.path.name}"] if before is not None else [])),
-        expressions=(expression,),
-    )
-    return _Prepared(request, target, part, flags, job, user, rejected, before)
-
-
-def _words(texts: Sequence[str]) -> frozenset[str]:
-    return frozenset(word for text in texts for word in re.findall(r"[^\W\d]\w*", text))
-
-
-# ---------------------------------------------------------------------------------------------------------- after
-
-
-def _compiled(prepared: _Prepared, product: CompileOutput) -> Compiled:
+def _compiled(prepared: NvrtcInput, product: CompileOutput) -> Compiled:
     kernel, instance = prepared.request.kernel, prepared.request.instance
     sources = prepared.sources
     sources = Sources(sources.unit, sources.headers, sources.host_functions, product.ptx, sources.place)
@@ -378,14 +284,14 @@ def _compiled(prepared: _Prepared, product: CompileOutput) -> Compiled:
     return Compiled(kernel.name, instance, "", prepared.target.arch, prepared.compiler, False, found)
 
 
-def _texts(prepared: _Prepared) -> dict[str, str]:
+def _texts(prepared: NvrtcInput) -> dict[str, str]:
     """Returns the texts of the unit and of its project headers by path, host code included."""
     paths = [Path(path) for _, path in prepared.part.paths]
     headers = {str(path): path.read_text(encoding="utf-8", errors="replace") for path in paths if path.is_file()}
     return {prepared.request.kernel.unit.path: prepared.request.kernel.unit.text, **headers}
 
 
-def _reached_missing(prepared: _Prepared, log: str) -> list[MissingHeader]:
+def _reached_missing(prepared: NvrtcInput, log: str) -> list[MissingHeader]:
     """Returns the headers that were not found, without those whose `#include` the preprocessor skipped."""
     if any(flag in ("-w", "--disable-warnings") for flag in prepared.flags):
         return list(prepared.part.missing)
@@ -393,7 +299,7 @@ def _reached_missing(prepared: _Prepared, log: str) -> list[MissingHeader]:
     return [one for number, one in enumerate(prepared.part.missing) if number in reached]
 
 
-def _missing_headers(prepared: _Prepared, missing: Sequence[MissingHeader]) -> tuple[Diagnostic, ...]:
+def _missing_headers(prepared: NvrtcInput, missing: Sequence[MissingHeader]) -> tuple[Diagnostic, ...]:
     """Returns a warning for each file that includes headers that were not found."""
     sought = f" nor in {', '.join(prepared.includes)}" if prepared.includes else ""
     found = []
@@ -422,7 +328,7 @@ def missing_names(warning: str) -> list[str]:
     return re.split(" was not found| were not found", warning)[0].split(", ")
 
 
-def _guessed(prepared: _Prepared) -> tuple[Diagnostic, ...]:
+def _guessed(prepared: NvrtcInput) -> tuple[Diagnostic, ...]:
     """Returns a note for each folder whose headers were found by their names alone, and for a file that includes this one."""
     found = []
     if prepared.before is not None:
@@ -447,11 +353,11 @@ def _by(several: Iterable[T], key: Callable[[T], K]) -> Iterable[tuple[K, list[T
     return groups.items()
 
 
-def _place(prepared: _Prepared, including: str | None, header: MissingHeader) -> tuple[str, int, int | None]:
+def _place(prepared: NvrtcInput, including: str | None, header: MissingHeader) -> tuple[str, int, int | None]:
     return prepared.sources.locate(including or UNIT_NAME, header.line, header.column)
 
 
-def _left_out(prepared: _Prepared) -> tuple[Diagnostic, ...]:
+def _left_out(prepared: NvrtcInput) -> tuple[Diagnostic, ...]:
     """Returns a note that names the host libraries' headers that were left out; empty without any."""
     found = prepared.part.left_out
     if not found:
@@ -463,13 +369,10 @@ def _left_out(prepared: _Prepared) -> tuple[Diagnostic, ...]:
     return (Diagnostic("note", text, *_place(prepared, found[0].included_by, found[0]), "host-header"),)
 
 
-_HOST_CODE = re.compile(r"<<<|#\s*include\s*[<\"](?:torch|ATen|c10)/")
-"""Pattern of code in a Python string that nvcc compiles, not NVRTC: it launches kernels or includes torch's headers."""
-
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(if\w*|endif)\b", re.MULTILINE)
 
 
-def _is_inactive(prepared: _Prepared, compiler: CompilerProcess, timeout_s: float) -> bool:
+def _is_inactive(prepared: NvrtcInput, compiler: CompilerProcess, timeout_s: float) -> bool:
     """Returns True if the preprocessor skips the kernel's definition.
 
     Only a kernel inside an `#if` is tested: the unit is compiled with an `#error` before the definition, which is
@@ -493,7 +396,7 @@ def _is_inactive(prepared: _Prepared, compiler: CompilerProcess, timeout_s: floa
 _ACTIVE = "kernelmate: this text is active"
 
 
-def _without_instance(prepared: _Prepared) -> Compiled:
+def _without_instance(prepared: NvrtcInput) -> Compiled:
     kernel = prepared.request.kernel
     example, needed = example_instance(kernel)
     unknown = "that nothing here uses"
@@ -506,12 +409,12 @@ def _without_instance(prepared: _Prepared) -> Compiled:
     return _noted(prepared, text, "no-instance")
 
 
-def _noted(prepared: _Prepared, text: str, code: str) -> Compiled:
+def _noted(prepared: NvrtcInput, text: str, code: str) -> Compiled:
     """Returns a kernel that is not compiled, with a note (not an error) that gives the reason."""
     note = replace(_at_kernel(prepared, text), severity="note", code=code)
     name, instance = prepared.request.kernel.name, prepared.request.instance
     return Compiled(name, instance, "", prepared.target.arch, prepared.compiler, False, (note,))
 
 
-def _at_kernel(prepared: _Prepared, text: str) -> Diagnostic:
+def _at_kernel(prepared: NvrtcInput, text: str) -> Diagnostic:
     return Diagnostic("error", text, *prepared.sources.locate(UNIT_NAME, *prepared.sources.place))

@@ -27,7 +27,7 @@ def test_a_file_without_mistakes_has_no_problems_and_a_lens_with_what_its_kernel
         async with editor(tmp_path) as it:
             uri = it.open(tmp_path / "scale.cu", SCALE)
             assert await it.problems(uri) == []
-            figures, bench, optimize = await it.lenses(uri)
+            bench, optimize, figures = await it.lenses(uri)
             assert "regs" in figures
             assert "% occupancy" in figures
             assert (bench, optimize) == ("Benchmark", "Optimize...")
