@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from functools import partial
 
 from kernelmate.checks.capacity import (
     MOST_ELEMENTS_AROUND,
@@ -26,9 +27,7 @@ from kernelmate.checks.sizes import holding_size, usable
 from kernelmate.checks.styles import COUNTED, LARGEST_SUMS, narrow_inputs
 from kernelmate.checks.sums import counter_sizes, saturating_sizes
 from kernelmate.checks.values import EVERY_HALF
-from kernelmate.errors import ContractError
 from kernelmate.records import Contract, JudgeTask, Size, Version
-from kernelmate.source import argument_shapes, size_allowed
 from kernelmate.source.conditions import Condition
 
 LONGEST_OWN_S = 2.0
@@ -39,8 +38,10 @@ SMALLER = 4
 
 
 MOST_SCRATCH_THREADS = 1 << 21
+"""Maximum number of threads at a size with more threads or blocks than a device array has elements."""
+
 MOST_SCRATCH = 1 << 22
-"""Maximum number of threads of the launch, and value of a size name, at such a size."""
+"""Maximum number of elements, and value of a size name, at such a size."""
 
 _ARRAY = re.compile(r"^\s*(?:\.visible\s+)?\.global\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[(\d+)\];", re.MULTILINE)
 """Pattern of a `__device__` array without initialiser in NVRTC's PTX: alignment, name, bytes."""
@@ -141,25 +142,12 @@ def scratch_sizes(version: Version, baseline: Version | None, listed: tuple[Size
 
 def _grown_past(version: Version, base: Size, length: int, *, per_block: bool) -> Size | None:
     """Returns a listed size with one name enlarged until there are more threads or blocks than elements."""
+    fits = partial(usable, version.contract, threads=MOST_SCRATCH_THREADS, elements=MOST_SCRATCH)
     for name in base:
         size = {**base, name: max(base[name], 1)}
         # A name that only lengthens a loop never increases threads or elements.
-        while (
-            size[name] <= MOST_SCRATCH
-            and _fits(version, size)
-            and workers_at(version, size, per_block=per_block) <= length
-        ):
+        while size[name] <= MOST_SCRATCH and fits(size) and workers_at(version, size, per_block=per_block) <= length:
             size = {**size, name: 2 * size[name]}
-        if size[name] <= MOST_SCRATCH and _fits(version, size):
+        if size[name] <= MOST_SCRATCH and fits(size):
             return size
     return None
-
-
-def _fits(version: Version, size: Size) -> bool:
-    contract = version.contract
-    try:
-        allowed = size_allowed(contract, size)
-        elements = sum(math.prod(extents) for extents in argument_shapes(contract, size).values())
-    except ContractError:
-        return False
-    return allowed and elements <= MOST_SCRATCH and workers_at(version, size, per_block=False) <= MOST_SCRATCH_THREADS

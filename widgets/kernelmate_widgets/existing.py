@@ -346,7 +346,9 @@ def _judged(
     if bad is not None and options.bind is not None:
         magics.fail(options.bind, known, folder, quiet=options.quiet)
     if bad is not None:
-        remark = f"{name} is as it was. With --bind NAME, %kernelmate fix NAME can repair it."
+        remark = f"{name} is as it was."
+        if found.numba is None:
+            remark += " With --bind NAME, %kernelmate fix NAME can repair it."
         shown = not options.quiet and hasattr(magics.shell, "kernel")
         raise KernelFailed(bad, sources_of(kernel), remark, shown=shown, repairable=False)
     return verdicts, known
