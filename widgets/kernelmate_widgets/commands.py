@@ -325,7 +325,7 @@ COMMON_OPTIONS = ("-q  show nothing    -o  return the result    -v VAR  keep the
 
 USAGE: dict[str, tuple[str, str]] = {
     "write": ("write FUNCTION(ARRAYS)", "Writes a kernel for a Python function, and puts it into the next cell."),
-    "judge": ("judge NAME [ARGUMENTS ...]", "Judges a cupy.RawKernel, a Numba kernel or, as MODULE.FUNCTION, a function of a cupy.RawModule with live arrays."),
+    "judge": ("judge NAME [ARGUMENTS ...]", "Judges a cupy.RawKernel, a function of a cupy.RawModule (MODULE.NAME) or a Numba kernel on live arrays."),
     "optimize": ('optimize NAME "PROMPT"', "Searches for a version that meets the prompt; a question is answered instead."),
     "fix": ("fix [NAME]", "Searches for a right version of a kernel that is not good; without NAME, of the last one."),
     "accept": ("accept NAME [NUMBER]", "Puts a candidate of the last search in use and writes it into its cell; without NUMBER, the best."),
