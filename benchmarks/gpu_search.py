@@ -6,8 +6,10 @@ editor does, is asked "make it faster" with a budget of 30 s. The table says aft
 accepted (on the emulator: was promising), how many candidates with distinct binaries were judged, at least at the headline's
 time and one small size, how many of them were judged in full, how long the search took in all with the baseline's verdict, and
 the best one's speed-up. With `--before PATH` an older checkout makes the same search after each, ended at `--cap` seconds.
+`--examples` takes the kernels of `examples/` instead.
 
-Goals: the first accepted within 6 s; at least 20 distinct binaries, or all that were proposed, which is so where a search
+Goals: the first accepted within 6 s (on the emulator, of the examples at their own sizes: the first promising within 5 s for
+80 %); at least 20 distinct binaries, or all that were proposed, which is so where a search
 ends before its budget; no search over its budget by more than 10 %.
 """
 
@@ -22,11 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.acceptance_table import deciding
-from benchmarks.large_set import LARGE, Listed, copy_of, listed, write_edited
+from benchmarks.large_set import EXAMPLES, LARGE, Listed, copy_of, listed, write_edited
 from benchmarks.machine import describe, save
 from benchmarks.tree_session import ROOT, TreeSession
 
-GOAL_FIRST_S, GOAL_BINARIES, GOAL_BUDGET = 6.0, 20, 1.1
+GOAL_BINARIES, GOAL_BUDGET = 20, 1.1
+GOAL_FIRST_S, SHARE_OF_FIRSTS = {"cuda": 6.0, "emulator": 5.0}, {"cuda": 1.0, "emulator": 0.8}
 PROMPT = "make it faster"
 
 
@@ -44,9 +47,10 @@ def main() -> int:
         settings = {"backend": options.backend}
         trees = {"after": ROOT} | ({} if options.before is None else {"before": options.before})
         sessions = {name: TreeSession(tree, settings, folder / name) for name, tree in trees.items()}
-        copied = copy_of(LARGE, folder)
+        kept = EXAMPLES if options.examples else LARGE
+        copied = copy_of(kept, folder)
         try:
-            for one in listed(LARGE, options.kernels):
+            for one in listed(kept, options.kernels):
                 for name, session in sessions.items():
                     rows.append({"kernel": one.kernel.name, "tree": name} | _searched(session, one, copied, options))
                     print(_line(rows[-1]), flush=True)
@@ -61,7 +65,7 @@ def main() -> int:
         finally:
             for session in sessions.values():
                 session.close()
-    return _summary(rows, options.budget)
+    return _summary(rows, options.budget, options.backend)
 
 
 def _searched(session: TreeSession, one: Listed, copied: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -89,25 +93,25 @@ def _line(row: dict[str, Any]) -> str:
     return f"{name:<20}{first:>9}{row['binaries']:>10}{row['candidates']:>8}{row['s']:>9.1f}{speedup:>10}  {row['best'] or why}"
 
 
-def _summary(rows: list[dict[str, Any]], budget_s: float) -> int:
+def _summary(rows: list[dict[str, Any]], budget_s: float, backend: str) -> int:
     """Print what the goals ask for, by checkout; 1 where this one misses a goal."""
     missed = 0
     for tree in dict.fromkeys(row["tree"] for row in rows):
         mine = [row for row in rows if row["tree"] == tree]
         done = [row for row in mine if "error" not in row]
         firsts = [row["first_s"] for row in done if row["first_s"] is not None]
-        soon = sum(first <= GOAL_FIRST_S for first in firsts)
+        soon = sum(first <= GOAL_FIRST_S[backend] for first in firsts)
         many = sum(row["binaries"] >= GOAL_BINARIES or row["s"] < budget_s for row in done)
         kept = sum(row["s"] <= GOAL_BUDGET * budget_s for row in done)
         taken = [row["best_speedup"] for row in done if row["best_speedup"] is not None]
         mean = f"{statistics.geometric_mean(taken):.2f}" if taken else "-"
         print(
-            f"{tree}: of {len(mine)} searches {len(firsts)} accepted a candidate, {soon} within {GOAL_FIRST_S:g} s; {many} judged "
+            f"{tree}: of {len(mine)} searches {len(firsts)} found a good candidate, {soon} within {GOAL_FIRST_S[backend]:g} s; {many} judged "
             f"{GOAL_BINARIES} distinct binaries or all that were proposed, {kept} kept the budget within 10 %; "
             f"{len(taken)} found a faster one, geometric mean {mean}"
         )
         if tree == "after":
-            missed = int(soon < len(firsts) or min(many, kept) < len(mine))
+            missed = int(soon < SHARE_OF_FIRSTS[backend] * len(firsts) or min(many, kept) < len(mine))
     return missed
 
 
@@ -116,6 +120,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("kernels", nargs="*", metavar="KERNEL", help="names of kernels or files, in place of all")
     parser.add_argument("--backend", choices=("cuda", "emulator"), default="cuda")
     parser.add_argument("--scale", choices=("full", "small"), default="full", help="small: the small listed sizes")
+    parser.add_argument("--examples", action="store_true", help="the kernels of examples/ in place of benchmarks/large")
     parser.add_argument("--budget", type=float, default=30.0, help="seconds for each search")
     parser.add_argument("--before", type=Path, metavar="PATH", help="an older checkout, which searches after each")
     parser.add_argument("--cap", type=float, default=120.0, help="seconds after which a search is ended")
