@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
 from kernelmate.caching import text_cache
 from kernelmate.compiler.prelude import words_of
-from kernelmate.compiler.preprocessor import OPENING, STATEMENTS, directive_lines, find_closers, macros_of
+from kernelmate.compiler.preprocessor import OPENING, STATEMENTS, find_closers, macros_of
 from kernelmate.source.tokens import Token, closing_angle, lex
 
 Kind = Literal["function", "variable", "type", "alias", "namespace", "linkage", "using", "assert", "macro", "other"]
@@ -61,7 +62,7 @@ class Declaration:
     members: tuple[Declaration, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Parsed:
     """A parsed text.
 
@@ -76,6 +77,15 @@ class Parsed:
     directives: tuple[tuple[Token, ...], ...]
     declarations: tuple[Declaration, ...]
 
+    @cached_property
+    def pragmas(self) -> tuple[tuple[Token, ...], ...]:
+        """The preprocessor lines with a pragma; `#pragma once` is none of them."""
+        return tuple(
+            line
+            for line in self.directives
+            if len(line) > 2 and line[1].text == "pragma" and line[2].text != "once"
+        )
+
 
 @text_cache(64)
 def parse(text: str, function_macros: frozenset[str] = frozenset()) -> Parsed:
@@ -85,9 +95,8 @@ def parse(text: str, function_macros: frozenset[str] = frozenset()) -> Parsed:
         text: CUDA text.
         function_macros: function-like macros defined elsewhere; a call that is alone on its line is a declaration.
     """
-    tokens = lex(text).tokens
-    code = tuple(token for token in tokens if not token.directive)
-    directives = directive_lines(text)
+    lexed = lex(text)
+    code, directives = lexed.code, lexed.directives
     own = frozenset(macro.name for macro in macros_of(text) if macro.function)
     closers = find_closers(text, code, directives)
     parser = _Parser(text, code, closers, function_macros | own)

@@ -376,7 +376,9 @@ class _Plan:
         pieces = list(_pieces(file.text, code, sorted(stays)))
         includes = {include.start: (include, found) for include, found in file.includes}
         for line in file.parsed.directives:
-            if _is_pragma(line) and any(start < line[0].start < stop for start, stop in self._gone(file, kept)):
+            if line in file.parsed.pragmas and any(
+                start < line[0].start < stop for start, stop in self._gone(file, kept)
+            ):
                 continue
             written = self._directive(file.text, line, includes.get(line[0].start), words)
             if written:
@@ -469,10 +471,6 @@ def _with_constants(text: str, original: str, offsets: Iterable[int]) -> str:
     return "\n".join(lines)
 
 
-def _is_pragma(line: Sequence[Token]) -> bool:
-    return len(line) > 2 and line[1].text == "pragma" and line[2].text != "once"
-
-
 def _declared(nodes: Iterable[DeclarationNode]) -> set[str]:
     """Returns all names that these nodes declare."""
     return {name for node in nodes for name in node.declaration.names}
@@ -481,12 +479,12 @@ def _declared(nodes: Iterable[DeclarationNode]) -> set[str]:
 def _words(node: DeclarationNode) -> Iterator[str]:
     """Yields the words of a node's kept text, including those of its pragmas: `#pragma unroll kSteps`."""
     code = node.file.parsed.code
-    cut = {index for start, stop in node.cut for index in range(start, stop)}
-    for index in range(node.declaration.start, node.declaration.stop):
-        if index not in cut and code[index].kind == "word":
-            yield code[index].text
-    if node.declaration.start < node.declaration.stop:
+    at = node.declaration.start
+    for start, stop in (*sorted(node.cut), (node.declaration.stop, node.declaration.stop)):
+        yield from [token.text for token in code[at:start] if token.kind == "word"]
+        at = max(at, stop)
+    if node.file.parsed.pragmas and node.declaration.start < node.declaration.stop:
         first, last = code[node.declaration.start].start, code[node.declaration.stop - 1].end
-        for line in node.file.parsed.directives:
-            if _is_pragma(line) and first < line[0].start < last:
+        for line in node.file.parsed.pragmas:
+            if first < line[0].start < last:
                 yield from (token.text for token in line[2:] if token.kind == "word")

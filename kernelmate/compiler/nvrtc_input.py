@@ -99,7 +99,7 @@ def nvrtc_input(
         before=before,
     )
     texts = (part.text, *(text for _, text in part.headers))
-    seeded = any(_INTERNAL.search(text) for text in texts)
+    seeded = any(("static" in text or "namespace" in text) and _INTERNAL.search(text) for text in texts)
     int128 = any("int128" in text and _WIDE.search(text) for text in texts)
     folders = (*user, *map(str, part.guessed_folders))
     hidden = unseen_flags(folders, system, default_device=part.default_device, seeded=seeded, int128=int128)

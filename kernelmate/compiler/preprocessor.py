@@ -36,23 +36,10 @@ class Macro:
     pastes: bool
 
 
-def directive_lines(text: str) -> tuple[tuple[Token, ...], ...]:
-    """Returns the tokens of each preprocessor line of a text."""
-    return _by_line(lex(text).tokens)
-
-
 @lru_cache(maxsize=256)
 def macros_of(text: str) -> tuple[Macro, ...]:
     """Returns the macros that a text defines, in order."""
-    return tuple(macro for macro in map(_macro, directive_lines(text)) if macro is not None)
-
-
-def _by_line(tokens: Sequence[Token]) -> tuple[tuple[Token, ...], ...]:
-    lines: dict[int, list[Token]] = {}
-    for token in tokens:
-        if token.directive:
-            lines.setdefault(token.directive, []).append(token)
-    return tuple(tuple(line) for line in lines.values())
+    return tuple(macro for macro in map(_macro, lex(text).directives) if macro is not None)
 
 
 def _macro(line: Sequence[Token]) -> Macro | None:
@@ -375,7 +362,7 @@ def _names_in(path: Path, changed: int) -> tuple[str, ...]:  # noqa: ARG001
 
 def includes_of(text: str) -> Iterator[Include]:
     """Yields all includes of a text, in order."""
-    for line in directive_lines(text):
+    for line in lex(text).directives:
         include = read_include(text, line)
         if include is not None:
             yield include

@@ -13,7 +13,6 @@ from kernelmate.compiler.preprocessor import (
     IncludeSearch,
     Macro,
     ResolvedInclude,
-    directive_lines,
     includes_of,
     macros_of,
 )
@@ -117,10 +116,10 @@ def texts_before(path: Path) -> Iterator[TextBefore]:
         named = (one for one in includes_of(text) if PurePath(one.name).name == path.name)
         include = next((one for one in named if (file.parent / one.name).resolve() == path.resolve()), None)
         head = "" if include is None else text[: include.start]
-        code = [token.text for token in lex(head).tokens if not token.directive]
+        code = [token.text for token in lex(head).code]
         if include is not None and code.count("{") == code.count("}"):
             found += 1
-            words = [line[1].text for line in directive_lines(head) if len(line) > 1]
+            words = [line[1].text for line in lex(head).directives if len(line) > 1]
             still = sum(word in ("if", "ifdef", "ifndef") for word in words) - words.count("endif")
             yield TextBefore(file.resolve(), head + "\n#endif" * still + "\n")
 

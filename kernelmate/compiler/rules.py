@@ -320,10 +320,10 @@ def _is_defaulted(code: Sequence[Token], declaration: Declaration) -> bool:
 
 def _prototype(parsed: Parsed, declaration: Declaration) -> tuple[str, ...]:
     """Returns a function's name and parameters as written, which match an annotated declaration to its definition."""
-    code = parsed.code[declaration.start : declaration.head]
-    name = declaration.names[:1]
-    at = next((i for i, t in enumerate(code[:-1]) if (t.text,) == name and code[i + 1].text in ("(", "<")), len(code))
-    return tuple(token.text for token in code[at:])
+    words = tuple([token.text for token in parsed.code[declaration.start : declaration.head]])
+    name = declaration.names[0] if declaration.names else None
+    at = next((i for i, word in enumerate(words[:-1]) if word == name and words[i + 1] in ("(", "<")), len(words))
+    return words[at:]
 
 
 def _host_macros(macros: dict[str, list[Macro]]) -> set[str]:

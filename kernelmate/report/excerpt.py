@@ -63,7 +63,7 @@ class SourceLines:
         if file is None:
             return None
         lexed = lex("\n".join(self._of(file)))
-        tokens = [token for token in lexed.tokens if not token.directive]
+        tokens = lexed.code
         heads = [i for i, token in enumerate(tokens[:-1]) if token.text == kernel.rpartition("::")[2] and tokens[i + 1].text == "("]  # fmt: skip
         for head in heads:
             after = closing(tokens, head + 1)

@@ -118,8 +118,7 @@ class _Scan:
 def read_source(text: str) -> Source:
     """Parses CUDA text. Never raises: incomplete code yields what can be recognised."""
     lexed = lex(text)
-    code = tuple([token for token in lexed.tokens if not token.directive])
-    directives = _directives(lexed.tokens)
+    code, directives = lexed.code, lexed.directives
     scan = _Scan(lexed, code, _global_words(directives))
     conditions = _conditions(code, directives)
     words = scan.globals | {"template", "{", "}", ";"}
@@ -142,10 +141,10 @@ def unclosed_heads(text: str) -> tuple[tuple[int, int], ...]:
     source = read_source(text)
     read = {definition.keyword for definition in source.definitions}
     found = []
-    for index, token in enumerate(source.code):
-        if token.text != "__global__" or index in read:
+    for index in [index for index, token in enumerate(source.code) if token.text == "__global__"]:
+        if index in read:
             continue
-        depth = 0
+        token, depth = source.code[index], 0
         for following in source.code[index + 1 :]:
             depth += {"(": 1, ")": -1}.get(following.text, 0)
             if following.text in ("{", ";", "__global__"):
@@ -166,17 +165,6 @@ def refuse_unclosed(unit: Unit) -> None:
         raise SourceError(UNCLOSED, file=unit.path, line=line, column=column, hint="Close its parenthesis.")
 
 
-def _directives(tokens: Sequence[Token]) -> list[list[Token]]:
-    lines: list[list[Token]] = []
-    current = 0
-    for token in [token for token in tokens if token.directive]:
-        if token.directive != current:
-            lines.append([])
-            current = token.directive
-        lines[-1].append(token)
-    return lines
-
-
 def _global_words(directives: Sequence[Sequence[Token]]) -> frozenset[str]:
     """Returns `__global__` and the object-like macros of this text that expand to something with it."""
     words = {"__global__"}
@@ -191,7 +179,7 @@ def macros_with_kernels(text: str) -> tuple[tuple[str, int], ...]:
     """Returns the function-like macros of a text whose calls define kernels, with their lines."""
     lexed = lex(text)
     found = []
-    for line in _directives(lexed.tokens):
+    for line in lexed.directives:
         is_macro = len(line) > 3 and line[1].text == "define" and line[3].start == line[2].end and line[3].text == "("
         words = [token.text for token in line[3:]] if is_macro else []
         if "__global__" in words and "{" in words:

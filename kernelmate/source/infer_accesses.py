@@ -79,7 +79,7 @@ class _KernelBody:
     def __init__(
         self, kernel: Kernel, extents: Sequence[str], grid: Sequence[str], constants: Mapping[str, str]
     ) -> None:
-        tokens = [token for token in lex(text_of_accesses(kernel)).tokens if not token.directive]
+        tokens = lex(text_of_accesses(kernel)).code
         opening = next((i for i, token in enumerate(tokens) if token.text == "{"), len(tokens))
         self._tokens, self._extents = tokens[opening:], tuple(extents)
         self.definitions = {**constants, **self._defined()}

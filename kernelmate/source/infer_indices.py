@@ -14,7 +14,7 @@ _ROUNDS = 6
 
 def indexed_by_inputs(kernel: Kernel, integers: Sequence[str]) -> tuple[str, ...]:
     """Returns the names of arrays, those in shared memory too, with a subscript made of elements of the `integers` arrays."""
-    tokens = [token for token in lex(kernel.source).tokens if not token.directive]
+    tokens = lex(kernel.source).code
     if not integers:
         return ()
     loaded: set[str] = set()

@@ -46,7 +46,7 @@ class KernelLoops:
     def __init__(
         self, kernel: Kernel, args: Sequence[Argument], passing: Sequence[Passed], constants: Mapping[str, str]
     ) -> None:
-        tokens = [token for token in lex(kernel.source).tokens if not token.directive]
+        tokens = lex(kernel.source).code
         self._loops = _loops(tokens)
         self._definitions = {**constants, **once_defined(kernel)}
         self._scalars = {one.name: one.value or one.name for one in args if one.shape is None}

@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 from kernelmate.caching import text_cache
@@ -64,7 +65,7 @@ class LineComment(NamedTuple):
     first_on_line: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lexed:
     """The tokens of a text and its `//` comments, both in order."""
 
@@ -72,6 +73,17 @@ class Lexed:
     tokens: tuple[Token, ...]
     comments: tuple[LineComment, ...]
     line_starts: tuple[int, ...]
+
+    @cached_property
+    def code(self) -> tuple[Token, ...]:
+        """The tokens outside preprocessor lines."""
+        return tuple([token for token in self.tokens if not token.directive])
+
+    @cached_property
+    def directives(self) -> tuple[tuple[Token, ...], ...]:
+        """The tokens of each preprocessor line."""
+        found = [token for token in self.tokens if token.directive]
+        return tuple(tuple(line) for _, line in itertools.groupby(found, key=lambda token: token.directive))
 
     def position(self, offset: int) -> tuple[int, int]:
         """Returns line and column, from 1, of an offset."""
@@ -89,7 +101,7 @@ _RECENT: deque[Lexed] = deque(maxlen=2)
 
 def line_starts(text: str) -> tuple[int, ...]:
     r"""Returns the offsets at which the lines of a text with `\n` line ends start."""
-    return (0, *(match.end() for match in re.finditer("\n", text)))
+    return tuple(itertools.accumulate((len(line) + 1 for line in text.split("\n")[:-1]), initial=0))
 
 
 @text_cache(32)
