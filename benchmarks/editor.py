@@ -134,10 +134,10 @@ async def typing(client: Client) -> list[float]:
         for number in range(EDITS):
             text, line = edited(original, number + 1)
             kernel = find_kernels(Unit(str(path), text))[0]
-            source, options = bench_inputs(kernel, find_target(None))
+            source, options, instances = bench_inputs(kernel, find_target(None))
             try:
                 begun = time.perf_counter()
-                await asyncio.to_thread(bare_nvrtc, source, path.name, options)
+                await asyncio.to_thread(bare_nvrtc, source, path.name, options, instances)
             except RuntimeError:
                 break
             bare.append(time.perf_counter() - begun)

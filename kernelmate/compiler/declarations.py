@@ -81,9 +81,7 @@ class Parsed:
     def pragmas(self) -> tuple[tuple[Token, ...], ...]:
         """The preprocessor lines with a pragma; `#pragma once` is none of them."""
         return tuple(
-            line
-            for line in self.directives
-            if len(line) > 2 and line[1].text == "pragma" and line[2].text != "once"
+            line for line in self.directives if len(line) > 2 and line[1].text == "pragma" and line[2].text != "once"
         )
 
 
