@@ -16,7 +16,7 @@ from typing import Literal
 from kernelmate.caching import text_cache
 from kernelmate.compiler.prelude import words_of
 from kernelmate.compiler.preprocessor import OPENING, STATEMENTS, find_closers, macros_of
-from kernelmate.source.tokens import Token, closing_angle, lex
+from kernelmate.source.tokens import Lexed, Token, closing_angle, lex
 
 Kind = Literal["function", "variable", "type", "alias", "namespace", "linkage", "using", "assert", "macro", "other"]
 
@@ -94,25 +94,27 @@ def parse(text: str, function_macros: frozenset[str] = frozenset()) -> Parsed:
         function_macros: function-like macros defined elsewhere; a call that is alone on its line is a declaration.
     """
     lexed = lex(text)
-    code, directives = lexed.code, lexed.directives
+    code = lexed.code
     own = frozenset(macro.name for macro in macros_of(text) if macro.function)
-    closers = find_closers(text, code, directives)
-    parser = _Parser(text, code, closers, function_macros | own)
-    return Parsed(text, code, directives, tuple(parser.scope(0, len(code), in_class=False)))
+    parser = _Parser(lexed, function_macros | own)
+    return Parsed(text, code, lexed.directives, tuple(parser.scope(0, len(code), in_class=False)))
 
 
 # ------------------------------------------------------------------------------------------------------- parsing
 
 
+_NO_WORDS = ("",) * 4
+"""Stand for the tokens before the first and behind the last: the parser looks at most so far ahead."""
+
+
 class _Parser:
     """Parser state of one pass over a text's tokens."""
 
-    def __init__(
-        self, text: str, code: Sequence[Token], closers: dict[int, int], function_macros: frozenset[str]
-    ) -> None:
-        self.text = text
-        self.code = code
-        self.closers = closers
+    def __init__(self, lexed: Lexed, function_macros: frozenset[str]) -> None:
+        self.text = lexed.text
+        self.code = lexed.code
+        self.words = (*lexed.words, *_NO_WORDS)
+        self.closers = find_closers(lexed)
         self.function_macros = function_macros
 
     def scope(self, index: int, end: int, *, in_class: bool) -> Iterator[Declaration]:
@@ -123,7 +125,7 @@ class _Parser:
             index = max(found.stop, index + 1)
 
     def _word(self, index: int) -> str:
-        return self.code[index].text if 0 <= index < len(self.code) else ""
+        return self.words[index]
 
     def _after(self, opening: int, end: int) -> int:
         """Returns the index after the bracket that closes the one at `opening`.

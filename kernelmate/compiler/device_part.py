@@ -104,8 +104,8 @@ def shells(parsed: Parsed) -> set[int]:
 
 def lambda_annotations(code: Sequence[Token], stays: set[int]) -> Iterator[int]:
     """Yields `__device__` tokens of lambdas: NVRTC compiles every lambda for the device, and rejects the annotation."""
-    for index in sorted(stays):
-        if code[index].text == "]" and index + 1 < len(code):
+    for index in [index for index, token in enumerate(code[:-1]) if token.text == "]"]:
+        if index in stays:
             at = index + 1
             while at < len(code) and code[at].text in ("__host__", "__device__"):
                 at += 1
@@ -116,14 +116,17 @@ def lambda_annotations(code: Sequence[Token], stays: set[int]) -> Iterator[int]:
 MOST_AT_ONCE = 64
 """Maximum number of tokens that are kept as one piece of text without comments and preprocessor lines."""
 _NOT_KEPT = re.compile(r"//|/\*|#|\\|[^\n\t -~]")
-_STD = re.compile(r"\bstd\s*::")
+# Each of these texts is sought in the whole file with every key: a pattern that starts with letters is found ten times as fast
+# as one that starts with `\b`.
+_STD = re.compile(r"std(?<!\wstd)\s*::")
 _IDLE_PRAGMAS = frozenset(
     {"omp", "acc", "warning", "GCC", "clang", "comment", "region", "endregion", "STDC", "message"}
 )
-_SUFFIXED = re.compile(r'\bextern\s*"C"(?=__)')
+_SUFFIXED = re.compile(r'extern(?<!\wextern)\s*"C"(?=__)')
 """A linkage whose string NVRTC reads together with the word behind it, as a literal with a suffix."""
 
-_EXTREME_OF_LIST = re.compile(r"\bstd\s*::\s*(?:min|max)\s*\(\s*\{|\binitializer_list\b")
+_EXTREME_OF_LIST = re.compile(r"std(?<!\wstd)\s*::\s*(?:min|max)\s*\(\s*\{")
+_LIST = re.compile(r"initializer_list(?<!\winitializer_list)\b")
 _AFTER = {"swap": "(", "clamp": "(", "true_type": ",;{>", "false_type": ",;{>"}
 """Tokens, other than `<`, that may follow an unqualified use of a name of `std::`."""
 
@@ -358,7 +361,7 @@ class _Plan:
         names |= {
             one for one in MACROS if any(one in file.text for file in self.files.files)
         } - self.files.macros.keys()
-        if any(_EXTREME_OF_LIST.search(file.text) for file in self.files.files):
+        if any(_EXTREME_OF_LIST.search(file.text) or _LIST.search(file.text) for file in self.files.files):
             names |= {EXTREMES_OF_LISTS}
         return names | (DRIVER_TYPES & words - own) if driver else names
 

@@ -16,7 +16,7 @@ from typing import Literal
 from kernelmate.compiler.prelude import words_of
 from kernelmate.compiler.project_headers import HEADERS, include_folder, nearest_header
 from kernelmate.config import project_folder
-from kernelmate.source.tokens import Token, lex
+from kernelmate.source.tokens import Lexed, Token, lex
 
 STATEMENTS = words_of("if else for while do switch case return break continue goto try catch asm")
 """Keywords that start a statement, not a declaration."""
@@ -52,18 +52,19 @@ def _macro(line: Sequence[Token]) -> Macro | None:
     return Macro(line[2].text, function, words, ("#", "#") in pairwise(texts))
 
 
-def find_closers(text: str, code: Sequence[Token], directives: Sequence[Sequence[Token]]) -> dict[int, int]:
-    """Returns the index of the closing bracket for each opening one.
+def find_closers(lexed: Lexed) -> dict[int, int]:
+    """Returns the index, among the tokens of code, of the closing bracket for each opening one.
 
     An unclosed brace is assumed to end before the next line that starts with a word in the first column.
     """
+    code = lexed.code
     found: dict[int, int] = {}
     stack: list[int] = []
     saved: list[tuple[int, ...]] = []
     lost: list[int] = []
-    conditions = iter(_conditions(code, directives))
+    conditions = iter(_conditions(code, lexed.directives))
     pending = next(conditions, None)
-    for index in [index for index, token in enumerate(code) if token.text in BRACKETS]:
+    for index in [index for index, word in enumerate(lexed.words) if word in BRACKETS]:
         while pending is not None and pending[0] <= index:
             stack = _branch(stack, saved, lost, pending[1])
             pending = next(conditions, None)
@@ -76,7 +77,7 @@ def find_closers(text: str, code: Sequence[Token], directives: Sequence[Sequence
         pending = next(conditions, None)
     for opening in (*stack, *lost):
         if code[opening].text == "{" and opening not in found:
-            found[opening] = _next_at_margin(text, code, opening)
+            found[opening] = _next_at_margin(lexed.text, code, opening)
     return found
 
 

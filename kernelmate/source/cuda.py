@@ -123,7 +123,7 @@ def read_source(text: str) -> Source:
     conditions = _conditions(code, directives)
     words = scan.globals | {"template", "{", "}", ";"}
     next_condition = 0
-    for index in [index for index, token in enumerate(code) if token.text in words]:
+    for index in [index for index, word in enumerate(lexed.words) if word in words]:
         while next_condition < len(conditions) and conditions[next_condition][0] <= index:
             _step_condition(scan, conditions[next_condition])
             next_condition += 1
@@ -141,7 +141,7 @@ def unclosed_heads(text: str) -> tuple[tuple[int, int], ...]:
     source = read_source(text)
     read = {definition.keyword for definition in source.definitions}
     found = []
-    for index in [index for index, token in enumerate(source.code) if token.text == "__global__"]:
+    for index in [index for index, word in enumerate(source.lexed.words) if word == "__global__"]:
         if index in read:
             continue
         token, depth = source.code[index], 0

@@ -80,6 +80,11 @@ class Lexed:
         return tuple([token for token in self.tokens if not token.directive])
 
     @cached_property
+    def words(self) -> tuple[str, ...]:
+        """The texts of `code`."""
+        return tuple([token.text for token in self.code])
+
+    @cached_property
     def directives(self) -> tuple[tuple[Token, ...], ...]:
         """The tokens of each preprocessor line."""
         found = [token for token in self.tokens if token.directive]
