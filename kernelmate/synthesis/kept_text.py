@@ -53,6 +53,12 @@ _NUMBERING = frozenset(
 """Names of positions that say nothing of what they count."""
 
 
+def own_column(source: str) -> str:
+    """Returns the baseline's name for a thread's column, if that is a usual one, such as `col`; else `column`."""
+    found = re.search(r"\b(col|c) = [^;]*\bthreadIdx\.x\b", without_comments(source))
+    return "column" if found is None else found[1]
+
+
 def own_row(source: str, rows: str, grid: Sequence[str]) -> str:
     """Returns the baseline's name for the row that a block or a thread computes; empty if no name denotes a row.
 

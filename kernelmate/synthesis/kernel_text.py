@@ -12,7 +12,7 @@ from kernelmate.records import Argument, Contract, Kernel, Parameter
 from kernelmate.source import argument_shapes
 from kernelmate.source.folding import folded, width_of, wrapped
 from kernelmate.synthesis.identities import always_equal, divided_first, without_floors
-from kernelmate.synthesis.kept_text import file_constant, named_numbers, own_list
+from kernelmate.synthesis.kept_text import file_constant, named_numbers, own_column, own_list
 from kernelmate.synthesis.layout import in_paragraphs, without_unused
 from kernelmate.synthesis.names import Names, base_name, indent_of, without_bodies, without_comments, words_of
 from kernelmate.synthesis.plan import Refused
@@ -243,6 +243,12 @@ class KernelText:
         grouped = [one if re.fullmatch(r"\w+", one) else f"({one})" for one in factors[1:]]
         return " * ".join([f"static_cast<size_t>({factors[0]})", *grouped])
 
+    def own_block(self, usual: int) -> int:
+        """Returns the baseline's number of threads per block if it suits any kernel whose threads are independent, else `usual`."""
+        (side, *others) = self.contract.block
+        own = int(side) if side.isdigit() and not others else 0
+        return own if own % 32 == 0 and usual // 2 <= own <= 2 * usual else usual
+
     def threads(self, count: int) -> tuple[str, list[str]]:
         """Returns the name of the constant for the threads per block, and its declaration."""
         name, declared = self.constant("Threads", count, "threads per block")
@@ -348,7 +354,8 @@ class KernelText:
         front = template + re.sub(r"\s*\n\s*", " ", front).lstrip()
         if not bounds and self.thread_constant:  # a launch with more threads fails instead of giving wrong results
             bounds = f"__launch_bounds__({self.thread_constant}) "
-        bound = f"{front}{bounds.rstrip()}\n" if bounds else front  # as clang-format has it
+        apart = re.search(r"\n[ \t]*\Z", source[: match.start()]) is not None  # the name begins its line
+        bound = f"{front}{bounds.rstrip()}\n" if bounds else f"{front.rstrip()}\n" if apart else front
         names = [one.name for one in self.kernel.signature.parameters]
         if own := own_list(f"{bound}{bare}(", parts, names, source[match.end() :]):
             return own
@@ -460,6 +467,8 @@ def fresh_names(kernel: KernelText, *wanted: str, **spelled: str) -> SimpleNames
     Keyword arguments give wanted names for attributes with another name.
     """
     spelled = {name: name for name in wanted} | spelled
+    if "column" in spelled:
+        spelled["column"] = own_column(kernel.kernel.source)
     return SimpleNamespace(**{attribute: kernel.names.fresh(name) for attribute, name in spelled.items()})
 
 
