@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kernelmate.records import Kernel
+from kernelmate.records import Contract, Kernel
 from kernelmate.source.folding import folded
 from kernelmate.synthesis.names import without_comments
 
@@ -71,6 +71,9 @@ def own_row(source: str, rows: str, grid: Sequence[str]) -> str:
     if not name:
         name = _of_thread(source, "x")
         name = name if re.search(rf"\b{name} (?:>=|<) {rows}\b", source) else ""
+    if not name:  # as of a warp for each row
+        tested = re.findall(rf"\b(\w+) (?:>=|<) {rows}\b", source)
+        name = next((one for one in tested if re.search(rf"\b{one} = [^;]*\bblockIdx\.x\b", source)), "")
     return name if len(name) > 2 and name not in _NUMBERING else ""
 
 
@@ -79,6 +82,22 @@ def own_subscript(source: str, array: str) -> str:
     names = {*re.findall(rf"\b{array}\[([^\[\]]+)\]", without_comments(source))}
     name = names.pop() if len(names) == 1 else ""
     return name if re.fullmatch(r"[A-Za-z]\w*", name) and name not in _NUMBERING else ""
+
+
+def own_block(contract: Contract, usual: int) -> int:
+    """Returns the baseline's threads per block if they suit any kernel whose threads are independent, else `usual`."""
+    side, *others = contract.block
+    own = int(side) if side.isdigit() and not others else 0
+    return own if own % 32 == 0 and usual // 2 <= own <= 2 * usual else usual
+
+
+def in_own_order(contract: Contract, sides: Sequence[str]) -> list[str]:
+    """Returns the factors of a product in the order in which the baseline's grid has them."""
+    for side in contract.grid:
+        product = re.match(r"cdiv\((\w+(?: \* \w+)+), ", side)
+        if product is not None and sorted(product[1].split(" * ")) == sorted(sides):
+            return product[1].split(" * ")
+    return list(sides)
 
 
 def has_own_block(kernel: Kernel) -> bool:

@@ -12,7 +12,7 @@ from kernelmate.records import Argument, Contract, Kernel, Parameter
 from kernelmate.source import argument_shapes
 from kernelmate.source.folding import folded, width_of, wrapped
 from kernelmate.synthesis.identities import always_equal, divided_first, without_floors
-from kernelmate.synthesis.kept_text import file_constant, named_numbers, own_column, own_list
+from kernelmate.synthesis.kept_text import file_constant, in_own_order, named_numbers, own_column, own_list
 from kernelmate.synthesis.layout import in_paragraphs, without_unused
 from kernelmate.synthesis.names import Names, base_name, indent_of, without_bodies, without_comments, words_of
 from kernelmate.synthesis.plan import Refused
@@ -239,15 +239,9 @@ class KernelText:
             whole = ""
         if re.fullmatch(r"\w+", whole):
             return whole
-        factors = [self.size(side) for side in sides]
+        factors = [self.size(side) for side in in_own_order(self.contract, sides)]
         grouped = [one if re.fullmatch(r"\w+", one) else f"({one})" for one in factors[1:]]
         return " * ".join([f"static_cast<size_t>({factors[0]})", *grouped])
-
-    def own_block(self, usual: int) -> int:
-        """Returns the baseline's number of threads per block if it suits any kernel whose threads are independent, else `usual`."""
-        (side, *others) = self.contract.block
-        own = int(side) if side.isdigit() and not others else 0
-        return own if own % 32 == 0 and usual // 2 <= own <= 2 * usual else usual
 
     def threads(self, count: int) -> tuple[str, list[str]]:
         """Returns the name of the constant for the threads per block, and its declaration."""
@@ -283,7 +277,8 @@ class KernelText:
 
     def part_name(self, part: str) -> str:
         """Returns a new name for the function of one part of the work: `softmax_row` of `softmax_rows` and `row_softmax`."""
-        bare = re.sub(rf"^{part}_|_{part}s$", "", self.base_name)
+        bare = re.sub(rf"^{part}_|_{part}s$|^{part}(?=[A-Z])|(?<=[a-z0-9]){part.capitalize()}s?$", "", self.base_name)
+        bare = bare[:1].lower() + bare[1:] if self.base_name[:1].islower() else bare
         named = f"{bare}_{part}"
         return self.names.outermost(named if bare and named != self.base_name else f"{self.base_name}_{part}")
 

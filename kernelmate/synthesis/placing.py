@@ -19,12 +19,15 @@ from kernelmate.synthesis.kernel_text import GUARD, WrittenKernel
 from kernelmate.synthesis.launch_names import (
     is_seen,
     open_scopes,
+    scope_in_launches,
     with_named_block,
     with_named_lanes,
     with_named_numbers,
     with_own_threads,
 )
 from kernelmate.synthesis.names import without_comments
+from kernelmate.synthesis.own_reductions import with_own_reductions
+from kernelmate.synthesis.qualifiers import GENERATED, with_qualifiers
 from kernelmate.synthesis.template_threads import definitions_of, threads_parameter, with_threads_parameter
 from kernelmate.synthesis.wide_sizes import with_wide_indices
 
@@ -35,7 +38,8 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     Raises:
         KernelmateError: a launch in the file cannot be adapted, or is invalid at a listed size.
     """
-    definition, helpers = with_warp_names(kernel, written.definition, written.helpers, width_of(kernel.unit.text))
+    definition, helpers = with_own_reductions(kernel.unit.text[: kernel.start], written.definition, written.helpers)
+    definition, helpers = with_warp_names(kernel, definition, helpers, width_of(kernel.unit.text))
     definition, helpers = _with_shared_helpers(kernel, definition, _used_constants(definition, helpers))
     helpers = _without_needless_barriers(definition, helpers)
     definition, helpers = with_wide_indices(kernel, definition, helpers)
@@ -50,7 +54,8 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     written = replace(written, definition=definition, helpers=helpers)
     edits = [(kernel.start, kernel.end, _in_own_comments(kernel, written.definition))]
     named = re.search(r"^constexpr int (\w+) = (\d+);  // threads per block$", written.helpers, re.MULTILINE)
-    named_block = named[1] if named is not None and block == (named[2],) and is_seen(kernel) else ""
+    scope = scope_in_launches(kernel)
+    named_block = f"{scope}{named[1]}" if named is not None and block == (named[2],) and scope is not None else ""
     if named_block and has_own_block(kernel):
         edits += sorted({(*site.block_span, named_block) for site in kernel.launches})
     if written.helpers:
@@ -66,9 +71,27 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     changed = with_own_threads(changed, named)
     changed = _with_limit_comment(kernel, _with_grid_comment(changed, written, grid), written)
     changed = with_named_lanes(with_named_numbers(changed, written), written)
+    changed = _with_macros(kernel, changed, written.helpers)
     in_force = parse_contract(changed) if kernel.contract_span is not None else None
     fallback = replace(contract, grid=grid, block=block, shared=str(written.shared))
     return changed, fallback if in_force is None else replace(fallback, line=in_force.line)
+
+
+def _with_macros(old: Kernel, new: Kernel, helpers: str) -> Kernel:
+    """Returns the kernel with new constants of the file as macros, if all whole numbers of the old file are."""
+    file = without_comments(old.unit.text)
+    macros = re.search(r"^#define [A-Z]\w* \(?\d+\)?$", file, re.MULTILINE) is not None
+    if not macros or re.search(r"^(?:static )?const(?:expr)? (?:unsigned |int\b|\w+_t\b)", file, re.MULTILINE):
+        return new
+    edits: list[tuple[int, int, str]] = []
+    for declared, name, value in re.findall(
+        r"^(constexpr (?:unsigned )?int ([A-Z]\w*) = ([^;]*);)", helpers, re.MULTILINE
+    ):
+        place = new.unit.text.find(f"\n{declared}") + 1
+        if place:
+            value = value if re.fullmatch(r"\w+", value) else f"({value})"
+            edits.append((place, place + len(declared), f"#define {name} {value}"))
+    return apply_edits(new, sorted(edits)) if edits else new
 
 
 def _block_of(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[str, ...]:
@@ -249,7 +272,8 @@ def _with_shared_helpers(kernel: Kernel, definition: str, helpers: str) -> tuple
 def _linked_as_needed(kernel: Kernel, helpers: str) -> str:
     """Returns the helpers without `static` if they are placed in an unnamed namespace, which has the same effect."""
     unnamed = any(re.fullmatch(r"namespace\s*\{", one) for one in open_scopes(kernel.unit.text[: kernel.start]))
-    return re.sub(r"^static (?=__device__ )", "", helpers, flags=re.MULTILINE) if unnamed else helpers
+    width = width_of(kernel.unit.text)
+    return with_qualifiers(helpers, GENERATED.removeprefix("static "), width) if unnamed else helpers
 
 
 _LINE_COMMENTS = re.compile(r"^[ \t]*// [^\n]*(?:\n[ \t]*// [^\n]*)*$|(?<=\S)[ \t]+// [^\n]*$", re.MULTILINE)

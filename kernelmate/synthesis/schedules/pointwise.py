@@ -12,7 +12,7 @@ from kernelmate.source import evaluate
 from kernelmate.source.expressions import as_factor
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.identities import always_equal
-from kernelmate.synthesis.kept_text import own_position
+from kernelmate.synthesis.kept_text import in_own_order, own_block, own_position
 from kernelmate.synthesis.kernel_text import (
     ITEM_BYTES,
     WIDEST,
@@ -256,14 +256,14 @@ class _Flat:
         body += packs.structs(self.names.kPack) if wide else []
         body += [*self.elements.expressions.outer, *function]
         body += self._packed() if wide else self._single()
-        total = " * ".join(plan.domain) or "1"
+        total = " * ".join(in_own_order(kernel.contract, plan.domain)) or "1"
         return WrittenKernel(
             "pointwise",
             _why(packs, "all rows as one array" if plan.split else "") + kernel.promise(self.elements.inputs),
             kernel.definition(kernel.head(), body),
             "\n".join(self.above),
             (f"cdiv({total}, block * {packs.width})" if wide else f"cdiv({total}, block)",),
-            kernel.own_block(BLOCK),
+            own_block(kernel.contract, BLOCK),
         )
 
     def _sizes(self) -> list[str]:
@@ -275,6 +275,8 @@ class _Flat:
         if count.isidentifier():
             names.count = count
         else:
+            self.kernel.names.release(names.count)
+            names.count = self.kernel.size_name(count, "count")
             lines.append(f"const size_t {names.count} = {count};")
         start = "static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x"
         first = f"({start}) * {names.kPack}" if width > 1 else start
