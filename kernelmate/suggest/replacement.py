@@ -192,6 +192,36 @@ def with_own_qualifiers(old: Kernel, new: Kernel) -> Kernel:
     return apply_edits(new, [(0, len(new.unit.text), text)]) if text != new.unit.text else new
 
 
+def with_helper_comments(old: Kernel, new: Kernel) -> Kernel:
+    """Returns the changed file whose new helpers have the comments of the old ones of the same names, if these are true still.
+
+    A comment stays if it names no parameter that the new helper lacks, and does not say how the old one worked.
+    """
+    text, known = new.unit.text, set(old.unit.text.split("\n"))
+    edits: list[Edit] = []
+    for comment in comments(old.unit.text):
+        head = re.match(
+            r"[ \t]*\n((?:[\w ]*__device__[\w ]*|template[^\n]*\n[^\n]*)\b(\w+)\(([^)]*)\))",
+            old.unit.text[comment.end :],
+        )
+        if head is None or comment.trailing or comment.text in text or _STEPS.search(comment.text):
+            continue
+        now = re.search(rf"^[\w ]*__device__[\w ]* {head[2]}\(([^)]*)\)", text, re.MULTILINE)
+        if now is None or now[0] in known or text[: now.start()].endswith(("*/\n", ">\n")):
+            continue
+        before = text[: now.start()].rstrip("\n").rpartition("\n")[2]
+        gone = {*re.findall(r"(\w+)(?=,|$)", head[3])} - {*re.findall(r"(\w+)(?=,|$)", now[1])}
+        if not (before.startswith("//") and text[: now.start()].endswith(f"{before}\n")) and not gone & words_of(
+            comment.text
+        ):
+            edits.append((now.start(), now.start(), f"{comment.text}\n"))
+    return apply_edits(new, edits) if edits else new
+
+
+_STEPS = re.compile(r"\b(?:shared|tree|halv\w*|stride\w*|shuffl\w*|atomic\w*|lane\w*|loop\w*)\b", re.IGNORECASE)
+"""Words of comments on the steps of a reduction."""
+
+
 def with_freed_names(old: Kernel, new: Kernel) -> Kernel:
     """Returns the changed file with plain names in place of numbered ones whose plain name it no longer has."""
     was, words = words_of(old.unit.text), words_of(without_comments(new.unit.text))

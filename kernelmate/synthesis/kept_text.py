@@ -171,6 +171,27 @@ def with_own_locals(kernel: Kernel, definition: str, helpers: str) -> str:
     return definition
 
 
+_POINTER = re.compile(r"\*[ \t]*(?:const )?(\w+) = &?(\w+)(?: \+ |\[)([^;]*);")
+
+
+def with_own_rows(kernel: Kernel, definition: str, helpers: str) -> tuple[str, str]:
+    """Returns a generated kernel and its helpers whose pointers to rows have the names that the replaced kernel gave them."""
+    words = {
+        *re.findall(r"\w+", without_comments(definition + helpers)),
+        *(one.name for one in kernel.signature.parameters),
+    }
+    own: dict[str, list[str]] = {}
+    for name, array, offset in _POINTER.findall(without_comments(kernel.source)):
+        own.setdefault(array, []).extend([name] * ("threadIdx" not in offset))
+    declared = {found[0] for found in _POINTER.findall(definition + helpers)}
+    for array, names in own.items():
+        row = f"{array}_row"
+        if row in declared and len(names) == 1 and len(names[0]) > 1 and names[0] not in words:
+            definition, helpers = (re.sub(rf"\b{row}\b", names[0], one) for one in (definition, helpers))
+            words.add(names[0])
+    return definition, helpers
+
+
 def with_warp_names(kernel: Kernel, definition: str, helpers: str, width: int) -> tuple[str, str]:
     """Returns a generated kernel and its helpers with named constants for the warp size and the full lane mask.
 
@@ -291,6 +312,12 @@ def own_list(front: str, parts: Sequence[str], names: Sequence[str], source: str
         source: the text that follows the opening parenthesis of the list.
     """
     if notes := parameter_notes(source, names):
+        bare = len(names) - next((at for at, one in enumerate(reversed(notes)) if one.above or one.behind), 0)
+        last = source[: _closing(_COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), source))].rpartition("\n")[
+            2
+        ]
+        if len(names) - bare > 1 and all(re.search(rf"\b{one}\b", last) for one in names[bare:]):
+            parts, notes = [*parts[:bare], ", ".join(parts[bare:])], notes[: bare + 1]
         return noted_parameters(front, parts, notes)
     lines = source[: _closing(source)].rstrip().split("\n")
     below = not lines[0].strip()

@@ -14,7 +14,7 @@ from kernelmate.source import apply_edits, change_launch, helpers_offset, parse_
 from kernelmate.source.folding import folded, width_of, without_contracts
 from kernelmate.synthesis.file_style import FileStyle, in_file_style
 from kernelmate.synthesis.identities import always_equal
-from kernelmate.synthesis.kept_text import has_own_block, with_own_locals, with_warp_names
+from kernelmate.synthesis.kept_text import has_own_block, with_own_locals, with_own_rows, with_warp_names
 from kernelmate.synthesis.kernel_text import GUARD, WrittenKernel
 from kernelmate.synthesis.launch_names import (
     is_seen,
@@ -49,6 +49,7 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
         width = width_of(kernel.unit.text)
         definition, helpers = with_threads_parameter(parameter, block[0], definition, helpers, width)
     definition = with_own_locals(kernel, definition, helpers)
+    definition, helpers = with_own_rows(kernel, definition, helpers)
     definition, helpers = _with_launched_constants(kernel, written, definition, helpers)
     helpers, definition = in_file_style(FileStyle.of(kernel, replaced=True), helpers, definition)
     written = replace(written, definition=definition, helpers=helpers)
@@ -63,7 +64,8 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
         above = _above_comment(text, helpers_offset(kernel))
         before = text[:above].rstrip("\n")
         added = _in_own_comments(kernel, _linked_as_needed(kernel, written.helpers))
-        edits.append((len(before), above, "\n\n" * bool(before) + f"{added}\n\n"))
+        opening = "\n\n" if before else "\n" if kernel.unit.language == "python" and text.startswith("\n") else ""
+        edits.append((len(before), above, f"{opening}{added}\n\n"))
     changed = _with_headers(apply_edits(kernel, edits))
     grid = _grid(contract, written, block)
     changed = change_launch(changed, contract=contract, grid=grid, block=block, shared=str(written.shared))
