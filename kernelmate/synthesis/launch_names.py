@@ -188,7 +188,8 @@ def with_named_block(kernel: Kernel, name: str, block: tuple[str, ...]) -> Kerne
         shared_out = re.sub(r"\+ \((\w+ / \d+)\) - 1\)", r"+ \1 - 1)", shared_out)
         threads = rf"\b({name}|{given})" if given.isidentifier() else rf"\b({name})"
         for number in {found[1] for found in re.findall(rf"{threads} / (\d+)\b", shared_out)}:
-            lanes = file_constant(kernel, number, "warp|lanes") or number
+            lanes = file_constant(kernel, number, "warp|lanes")
+            lanes = number if lanes is None else name.removesuffix(name.rpartition("::")[2]) + lanes
             shared_out = re.sub(rf"{threads} / {number}\b", rf"\1 / {lanes}", shared_out)
         edits += [(*grid_span, shared_out)] if shared_out != grid else []
     edits += [(*span, name) for span in spans]

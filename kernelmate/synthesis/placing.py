@@ -73,27 +73,9 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     changed = with_own_threads(changed, named)
     changed = _with_limit_comment(kernel, _with_grid_comment(changed, written, grid), written)
     changed = with_named_lanes(with_named_numbers(changed, written), written)
-    changed = _with_macros(kernel, changed, written.helpers)
     in_force = parse_contract(changed) if kernel.contract_span is not None else None
     fallback = replace(contract, grid=grid, block=block, shared=str(written.shared))
     return changed, fallback if in_force is None else replace(fallback, line=in_force.line)
-
-
-def _with_macros(old: Kernel, new: Kernel, helpers: str) -> Kernel:
-    """Returns the kernel with new constants of the file as macros, if all whole numbers of the old file are."""
-    file = without_comments(old.unit.text)
-    macros = re.search(r"^#define [A-Z]\w* \(?\d+\)?$", file, re.MULTILINE) is not None
-    if not macros or re.search(r"^(?:static )?const(?:expr)? (?:unsigned |int\b|\w+_t\b)", file, re.MULTILINE):
-        return new
-    edits: list[tuple[int, int, str]] = []
-    for declared, name, value in re.findall(
-        r"^(constexpr (?:unsigned )?int ([A-Z]\w*) = ([^;]*);)", helpers, re.MULTILINE
-    ):
-        place = new.unit.text.find(f"\n{declared}") + 1
-        if place:
-            value = value if re.fullmatch(r"\w+", value) else f"({value})"
-            edits.append((place, place + len(declared), f"#define {name} {value}"))
-    return apply_edits(new, sorted(edits)) if edits else new
 
 
 def _block_of(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[str, ...]:
