@@ -167,8 +167,7 @@ class KernelText:
         single = self.real == "float"
         plain = "__int_as_float(0x7f800000)" if single else "__longlong_as_double(0x7ff0000000000000LL)"
         self.keeps_nan = not re.search(r"\b_*[fh]?(?:max|min)f?\s*\(", kernel.source)
-        """True if bounds are written as comparisons, which keep NaN, because the baseline calls no `fmaxf` or `fminf`.
-        """
+        """True if bounds are comparisons, which keep NaN, because the baseline calls no `fmaxf` or `fminf`."""
         self.infinity = "INFINITY" if kernel.unit.language == "cuda" or "INFINITY" in kernel.source else plain
         quiet = "__int_as_float(0x7fffffff)" if single else "__longlong_as_double(0x7fffffffffffffffLL)"
         self.not_a_number = "NAN" if self.infinity == "INFINITY" else quiet
