@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from kernelmate.records import Kernel
 from kernelmate.source import apply_edits
+from kernelmate.source.folding import width_of
 from kernelmate.suggest.accumulators import with_own_accumulators
 from kernelmate.suggest.pieces import (
     INCLUDED,
@@ -31,6 +32,8 @@ from kernelmate.suggest.recipes.sentences import SENTENCE, corrected
 from kernelmate.suggest.recipes.techniques import REWRITTEN
 from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
 from kernelmate.synthesis.names import without_comments, words_of
+from kernelmate.synthesis.own_reductions import warp_reductions
+from kernelmate.synthesis.qualifiers import GENERATED, own_qualifiers, with_qualifiers
 
 _REASON = re.compile(
     r"https?://|#\d+|\b(?:TODO|FIXME|XXX|HACK|NOTE|NB|RFC|IEEE|ONNX|PyTorch|NumPy|JAX|paper|spec|specification|checkpoint"
@@ -152,7 +155,12 @@ def without_own_helpers(kernel: Kernel) -> Kernel:
 
     The new kernel defines its own helpers, which may have the same names.
     """
-    own = {name: one for name, one in _own(kernel).items() if not _NAMED.match(one[2]) and one[2][:1] != "#"}
+    reductions = {*warp_reductions(kernel.unit.text).values()}
+    own = {
+        name: one
+        for name, one in _own(kernel).items()
+        if name not in reductions and not _NAMED.match(one[2]) and one[2][:1] != "#"
+    }
     named = [name for name in own if _uses(kernel.source, name)]
     while more := [name for name in own if name not in named and any(_uses(own[one][2], name) for one in named)]:
         named += more
@@ -173,6 +181,45 @@ def without_unused_numbers(old: Kernel, new: Kernel) -> Kernel:
             break
         new = _without(new, unused)
     return new
+
+
+def with_own_qualifiers(old: Kernel, new: Kernel) -> Kernel:
+    """Returns the changed file whose new device functions have the qualifiers that all functions of the old one have."""
+    own = own_qualifiers(old.unit.text)
+    if not own or own == GENERATED or GENERATED in old.unit.text:
+        return new
+    text = with_qualifiers(new.unit.text, own, width_of(old.unit.text))
+    return apply_edits(new, [(0, len(new.unit.text), text)]) if text != new.unit.text else new
+
+
+def with_helper_comments(old: Kernel, new: Kernel) -> Kernel:
+    """Returns the changed file whose new helpers have the comments of the old ones of the same names, if these are true still.
+
+    A comment stays if it names no parameter that the new helper lacks, and does not say how the old one worked.
+    """
+    text, known = new.unit.text, set(old.unit.text.split("\n"))
+    edits: list[Edit] = []
+    for comment in comments(old.unit.text):
+        head = re.match(
+            r"[ \t]*\n((?:[\w ]*__device__[\w ]*|template[^\n]*\n[^\n]*)\b(\w+)\(([^)]*)\))",
+            old.unit.text[comment.end :],
+        )
+        if head is None or comment.trailing or comment.text in text or _STEPS.search(comment.text):
+            continue
+        now = re.search(rf"^[\w ]*__device__[\w ]* {head[2]}\(([^)]*)\)", text, re.MULTILINE)
+        if now is None or now[0] in known or text[: now.start()].endswith(("*/\n", ">\n")):
+            continue
+        before = text[: now.start()].rstrip("\n").rpartition("\n")[2]
+        gone = {*re.findall(r"(\w+)(?=,|$)", head[3])} - {*re.findall(r"(\w+)(?=,|$)", now[1])}
+        if not (before.startswith("//") and text[: now.start()].endswith(f"{before}\n")) and not gone & words_of(
+            comment.text
+        ):
+            edits.append((now.start(), now.start(), f"{comment.text}\n"))
+    return apply_edits(new, edits) if edits else new
+
+
+_STEPS = re.compile(r"\b(?:shared|tree|halv\w*|stride\w*|shuffl\w*|atomic\w*|lane\w*|loop\w*)\b", re.IGNORECASE)
+"""Words of comments on the steps of a reduction."""
 
 
 def with_freed_names(old: Kernel, new: Kernel) -> Kernel:

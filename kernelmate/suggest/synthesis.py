@@ -16,7 +16,9 @@ from kernelmate.suggest.recipes.tidy import laid_out
 from kernelmate.suggest.replacement import (
     changed_values,
     with_freed_names,
+    with_helper_comments,
     with_kept_comments,
+    with_own_qualifiers,
     without_own_helpers,
     without_unused_headers,
     without_unused_numbers,
@@ -116,9 +118,10 @@ class Synthesis:
             yield Candidate(f"{self.name}:{written.schedule}", why, kernel, contract)
             return
         kernel = without_unused_headers(request.kernel, without_unused_numbers(request.kernel, kernel))
-        kernel = with_freed_names(request.kernel, kernel)
+        kernel = with_own_qualifiers(request.kernel, with_freed_names(request.kernel, kernel))
         kernel = without_stale_comments(request.kernel, kernel, REWRITTEN, written.method)
-        kernel = laid_out(request.kernel, with_kept_comments(request.kernel, kernel))
+        kernel = with_helper_comments(request.kernel, with_kept_comments(request.kernel, kernel))
+        kernel = laid_out(request.kernel, kernel)
         why = written.why + changed_values(request.kernel, kernel, request.compiled.ptx)
         yield Candidate(f"{self.name}:{written.schedule}", why, kernel, contract)
 

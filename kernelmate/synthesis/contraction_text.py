@@ -11,6 +11,7 @@ from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import address
 from kernelmate.synthesis.contraction_shape import ContractionShape
 from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.kept_text import own_column
 from kernelmate.synthesis.kernel_text import ITEM_BYTES, WIDEST, KernelText, fresh_names, type_word
 from kernelmate.synthesis.packs import pack_struct
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
@@ -110,7 +111,7 @@ class ContractionText:
         self.names = fresh_names(kernel, *shared, *wanted)
         self.names.sum = kernel.names.fresh("sums")
         self.names.across, self.names.down = (kernel.names.fresh(f"tiles_{one}") for one in ("across", "down"))
-        for side, name in (("m", "row"), ("n", "column"), ("k", "inner")):
+        for side, name in (("m", "row"), ("n", own_column(kernel.kernel.source)), ("k", "inner")):
             more = {side: name, f"{side}_first": f"first_{name}", f"{side}_thread": f"thread_{name}"}
             self.names.__dict__.update({one: kernel.names.fresh(wanted) for one, wanted in more.items()})
         self.outputs = self.stored()

@@ -241,9 +241,9 @@ class Expressions(Operations):
         name = self.hints.get(key, node.name if node.op == "map" else "")
         if not name or name == "value" or name in RESERVED:
             return ""
-        if self.varies(key) and self.names.is_free(one_of(name)):
-            name = one_of(name)  # one element of what the reference computes as a whole
         result = name in self._kernel.arguments and self._kernel.arguments[name].direction == "out"
+        if (self.varies(key) or result) and self.names.is_free(one_of(name)):
+            name, result = one_of(name), False  # one element of what the reference computes as a whole
         if node.op == "map" and self.varies(key) and (result or name in self.known.values()):
             name = f"{name}_i"  # the result's array has the name, or a value outside of the loop
         return name if self.names.is_free(name) else ""

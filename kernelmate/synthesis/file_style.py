@@ -17,7 +17,10 @@ _C_CAST = re.compile(
 )
 _CONST = re.compile(r"\bconst ((?:unsigned |long )*[A-Za-z_][\w:]*(?:<[\w, ]+>)?)(?=[*&]| [\w*&(])")
 _OPERAND = re.compile(r"[\w.]+(?:\[[^\[\]]*\]|\([^()]*\))*")
-_CONTROL = re.compile(r"\b(?:for|while|if) ?\(")
+_CONTROL = re.compile(r"(?<!\} )\b(?:for|while|if) ?\(")
+"""Heads of loops and conditions, without the end of a loop that begins with `do`."""
+
+_LONG_MACRO = re.compile(r"^[ \t]*#(?:.*\\\n)+.*$", re.MULTILINE)
 _ONE_STATEMENT = re.compile(r"\{\s*(?!\s|for\b|while\b|if\b|do\b)[^;{}]*;\s*\}")
 _BARE = re.compile(r"[ \t]*(\n)?\s*(?!\s|return\b|continue\b|break\b)[^;{}\n]*;")
 _CONSTANT = re.compile(r"^(?:#[ \t]*define|[ \t]*(?:static )?const(?:expr)? (?:unsigned )?\w+)[ \t]+(\w+)(?= = \d|[ \t]+\(?\d)", re.MULTILINE)  # fmt: skip
@@ -62,6 +65,7 @@ class FileStyle:
     def of(cls, kernel: Kernel, *, replaced: bool = False) -> FileStyle:
         """Returns the style of a kernel's file; if the kernel is replaced, its own names are free for the new text."""
         text = without_comments(kernel.unit.text)
+        code = _LONG_MACRO.sub("", text)
         constants = {*_CONSTANT.findall(text)}
         words = {*re.findall(r"\b[a-z]\w*\b(?!\s*[(<])", without_comments(kernel.source))}
         snake, camel = _cases(words - constants - {kernel.name})
@@ -75,9 +79,9 @@ class FileStyle:
             c_casts=_has_c_casts(without_comments(kernel.source), text),
             const_right=len(re.findall(r"\w const(?=[*& ])", text)) > len(re.findall(r"\bconst [\w:]", text)),
             star_right=right > left,
-            bare=_bare_statements(text),
-            exits=_exits(text),
-            apart=_statements_apart(text),
+            bare=_bare_statements(code),
+            exits=_exits(code),
+            apart=_statements_apart(code),
             capitals=any(one.isupper() and len(one) > 1 for one in constants)
             and not any(re.match(r"k[A-Z]", one) for one in constants),
             camel=camel > snake,
@@ -118,14 +122,17 @@ def _exits(text: str) -> str:
 
 def _statements_apart(text: str) -> str:
     """Returns how a file writes single statements, `below` their condition or `braced`; empty if one is on the same line."""
-    found = {"below": 0, "braced": 0}
+    below, braced, single = 0, 0, 0
     for control in _CONTROL.finditer(text):
         after = text[closing_bracket(text, control.end() - 1) + 1 :]
         if re.match(r"[ \t]*\w", after):
             return ""
-        found["braced"] += re.match(r"\s*\{", after) is not None
-        found["below"] += re.match(r"[ \t]*\n\s*\w", after) is not None
-    return "below" if found["below"] else "braced" if found["braced"] else ""
+        braced += re.match(r"\s*\{", after) is not None
+        single += _ONE_STATEMENT.match(after.lstrip()) is not None
+        below += re.match(r"[ \t]*\n\s*\w", after) is not None
+    if below and below >= single:
+        return "below"
+    return "braced" if braced else ""
 
 
 def _bare_statements(text: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kernelmate.records import Kernel
+from kernelmate.records import Contract, Kernel
 from kernelmate.source.folding import folded
 from kernelmate.synthesis.names import without_comments
 
@@ -53,6 +53,12 @@ _NUMBERING = frozenset(
 """Names of positions that say nothing of what they count."""
 
 
+def own_column(source: str) -> str:
+    """Returns the baseline's name for a thread's column, if that is a usual one, such as `col`; else `column`."""
+    found = re.search(r"\b(col|c) = [^;]*\bthreadIdx\.x\b", without_comments(source))
+    return "column" if found is None else found[1]
+
+
 def own_row(source: str, rows: str, grid: Sequence[str]) -> str:
     """Returns the baseline's name for the row that a block or a thread computes; empty if no name denotes a row.
 
@@ -65,6 +71,9 @@ def own_row(source: str, rows: str, grid: Sequence[str]) -> str:
     if not name:
         name = _of_thread(source, "x")
         name = name if re.search(rf"\b{name} (?:>=|<) {rows}\b", source) else ""
+    if not name:  # as of a warp for each row
+        tested = re.findall(rf"\b(\w+) (?:>=|<) {rows}\b", source)
+        name = next((one for one in tested if re.search(rf"\b{one} = [^;]*\bblockIdx\.x\b", source)), "")
     return name if len(name) > 2 and name not in _NUMBERING else ""
 
 
@@ -73,6 +82,22 @@ def own_subscript(source: str, array: str) -> str:
     names = {*re.findall(rf"\b{array}\[([^\[\]]+)\]", without_comments(source))}
     name = names.pop() if len(names) == 1 else ""
     return name if re.fullmatch(r"[A-Za-z]\w*", name) and name not in _NUMBERING else ""
+
+
+def own_block(contract: Contract, usual: int) -> int:
+    """Returns the baseline's threads per block if they suit any kernel whose threads are independent, else `usual`."""
+    side, *others = contract.block
+    own = int(side) if side.isdigit() and not others else 0
+    return own if own % 32 == 0 and usual // 2 <= own <= 2 * usual else usual
+
+
+def in_own_order(contract: Contract, sides: Sequence[str]) -> list[str]:
+    """Returns the factors of a product in the order in which the baseline's grid has them."""
+    for side in contract.grid:
+        product = re.match(r"cdiv\((\w+(?: \* \w+)+), ", side)
+        if product is not None and sorted(product[1].split(" * ")) == sorted(sides):
+            return product[1].split(" * ")
+    return list(sides)
 
 
 def has_own_block(kernel: Kernel) -> bool:
@@ -144,6 +169,27 @@ def with_own_locals(kernel: Kernel, definition: str, helpers: str) -> str:
         rest = re.sub(rf"\({re.escape(found[2])}\)", name, rest)
         definition = head + declared.replace(f"{found[1]} = {found[2]}", f"{name} = {value}") + rest
     return definition
+
+
+_POINTER = re.compile(r"\*[ \t]*(?:const )?(\w+) = &?(\w+)(?: \+ |\[)([^;]*);")
+
+
+def with_own_rows(kernel: Kernel, definition: str, helpers: str) -> tuple[str, str]:
+    """Returns a generated kernel and its helpers whose pointers to rows have the names that the replaced kernel gave them."""
+    words = {
+        *re.findall(r"\w+", without_comments(definition + helpers)),
+        *(one.name for one in kernel.signature.parameters),
+    }
+    own: dict[str, list[str]] = {}
+    for name, array, offset in _POINTER.findall(without_comments(kernel.source)):
+        own.setdefault(array, []).extend([name] * ("threadIdx" not in offset))
+    declared = {found[0] for found in _POINTER.findall(definition + helpers)}
+    for array, names in own.items():
+        row = f"{array}_row"
+        if row in declared and len(names) == 1 and len(names[0]) > 1 and names[0] not in words:
+            definition, helpers = (re.sub(rf"\b{row}\b", names[0], one) for one in (definition, helpers))
+            words.add(names[0])
+    return definition, helpers
 
 
 def with_warp_names(kernel: Kernel, definition: str, helpers: str, width: int) -> tuple[str, str]:
@@ -266,6 +312,12 @@ def own_list(front: str, parts: Sequence[str], names: Sequence[str], source: str
         source: the text that follows the opening parenthesis of the list.
     """
     if notes := parameter_notes(source, names):
+        bare = len(names) - next((at for at, one in enumerate(reversed(notes)) if one.above or one.behind), 0)
+        last = source[: _closing(_COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), source))].rpartition("\n")[
+            2
+        ]
+        if len(names) - bare > 1 and all(re.search(rf"\b{one}\b", last) for one in names[bare:]):
+            parts, notes = [*parts[:bare], ", ".join(parts[bare:])], notes[: bare + 1]
         return noted_parameters(front, parts, notes)
     lines = source[: _closing(source)].rstrip().split("\n")
     below = not lines[0].strip()

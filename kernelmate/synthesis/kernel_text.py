@@ -12,7 +12,7 @@ from kernelmate.records import Argument, Contract, Kernel, Parameter
 from kernelmate.source import argument_shapes
 from kernelmate.source.folding import folded, width_of, wrapped
 from kernelmate.synthesis.identities import always_equal, divided_first, without_floors
-from kernelmate.synthesis.kept_text import file_constant, named_numbers, own_list
+from kernelmate.synthesis.kept_text import file_constant, in_own_order, named_numbers, own_column, own_list
 from kernelmate.synthesis.layout import in_paragraphs, without_unused
 from kernelmate.synthesis.names import Names, base_name, indent_of, without_bodies, without_comments, words_of
 from kernelmate.synthesis.plan import Refused
@@ -167,8 +167,7 @@ class KernelText:
         single = self.real == "float"
         plain = "__int_as_float(0x7f800000)" if single else "__longlong_as_double(0x7ff0000000000000LL)"
         self.keeps_nan = not re.search(r"\b_*[fh]?(?:max|min)f?\s*\(", kernel.source)
-        """True if bounds are written as comparisons, which keep NaN, because the baseline calls no `fmaxf` or `fminf`.
-        """
+        """True if bounds are comparisons, which keep NaN, because the baseline calls no `fmaxf` or `fminf`."""
         self.infinity = "INFINITY" if kernel.unit.language == "cuda" or "INFINITY" in kernel.source else plain
         quiet = "__int_as_float(0x7fffffff)" if single else "__longlong_as_double(0x7fffffffffffffffLL)"
         self.not_a_number = "NAN" if self.infinity == "INFINITY" else quiet
@@ -239,7 +238,7 @@ class KernelText:
             whole = ""
         if re.fullmatch(r"\w+", whole):
             return whole
-        factors = [self.size(side) for side in sides]
+        factors = [self.size(side) for side in in_own_order(self.contract, sides)]
         grouped = [one if re.fullmatch(r"\w+", one) else f"({one})" for one in factors[1:]]
         return " * ".join([f"static_cast<size_t>({factors[0]})", *grouped])
 
@@ -277,7 +276,8 @@ class KernelText:
 
     def part_name(self, part: str) -> str:
         """Returns a new name for the function of one part of the work: `softmax_row` of `softmax_rows` and `row_softmax`."""
-        bare = re.sub(rf"^{part}_|_{part}s$", "", self.base_name)
+        bare = re.sub(rf"^{part}_|_{part}s$|^{part}(?=[A-Z])|(?<=[a-z0-9]){part.capitalize()}s?$", "", self.base_name)
+        bare = bare[:1].lower() + bare[1:] if self.base_name[:1].islower() else bare
         named = f"{bare}_{part}"
         return self.names.outermost(named if bare and named != self.base_name else f"{self.base_name}_{part}")
 
@@ -348,7 +348,8 @@ class KernelText:
         front = template + re.sub(r"\s*\n\s*", " ", front).lstrip()
         if not bounds and self.thread_constant:  # a launch with more threads fails instead of giving wrong results
             bounds = f"__launch_bounds__({self.thread_constant}) "
-        bound = f"{front}{bounds.rstrip()}\n" if bounds else front  # as clang-format has it
+        apart = re.search(r"\n[ \t]*\Z", source[: match.start()]) is not None  # the name begins its line
+        bound = f"{front}{bounds.rstrip()}\n" if bounds else f"{front.rstrip()}\n" if apart else front
         names = [one.name for one in self.kernel.signature.parameters]
         if own := own_list(f"{bound}{bare}(", parts, names, source[match.end() :]):
             return own
@@ -460,6 +461,8 @@ def fresh_names(kernel: KernelText, *wanted: str, **spelled: str) -> SimpleNames
     Keyword arguments give wanted names for attributes with another name.
     """
     spelled = {name: name for name in wanted} | spelled
+    if "column" in spelled:
+        spelled["column"] = own_column(kernel.kernel.source)
     return SimpleNamespace(**{attribute: kernel.names.fresh(name) for attribute, name in spelled.items()})
 
 

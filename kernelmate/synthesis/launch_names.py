@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 
 from kernelmate.records import Kernel, LaunchSite
 from kernelmate.source import apply_edits
@@ -22,18 +23,21 @@ _SCOPES = re.compile(r"(?:namespace\s*)?\{|\}")
 
 def with_named_numbers(kernel: Kernel, written: WrittenKernel) -> Kernel:
     """Returns the kernel with launches that use its constants for tiles and packs instead of literals."""
-    if not is_seen(kernel):
+    scope = scope_in_launches(kernel)
+    if scope is None:
         return kernel
     named = re.findall(r"^constexpr int (\w+) = (\d+);  // (?!threads)", written.helpers, re.MULTILINE)
     sides = re.findall(r"^constexpr int (\w+) = (\d+);  // threads of", written.helpers, re.MULTILINE)
-    named += sides
+    named = [(f"{scope}{name}", value) for name, value in [*named, *sides]]
     text, edits = kernel.unit.text, list[tuple[int, int, str]]()
     for site in kernel.launches:
         start, end = _initialiser_of(kernel, site.grid_span)
         block = text[slice(*site.block_span)].strip()
         if re.search(rf"^constexpr int {re.escape(block)} = \d+;", written.helpers, re.MULTILINE) is None:
             block = text[slice(*_initialiser_of(kernel, site.block_span))].strip()
-        threads = re.search(rf"^constexpr int {re.escape(block)} = (\d+);", written.helpers, re.MULTILINE)
+        threads = re.search(
+            rf"^constexpr int {re.escape(block.removeprefix(scope))} = (\d+);", written.helpers, re.MULTILINE
+        )
         constants = [(name, value) for name, value in [*named, *_of_template(kernel, site, written)] if int(value) > 1]
         spans = _initialiser_of(kernel, site.block_span)
         lengths = text[slice(*spans)]
@@ -118,7 +122,7 @@ def _by_own_sides(grid: str, named: Sequence[tuple[str, str]], definition: str) 
         uses = {*re.findall(rf"\bblockIdx\.{letter} \* (\w+)", definition)}
         for name, value in named if len(uses) == 1 else ():
             quotient = rf"\+ {int(value) - 1}\) / {value}\b"
-            if name in uses and grid.count(sides[number]) == 1:
+            if name.rpartition("::")[2] in uses and grid.count(sides[number]) == 1:
                 side = re.sub(quotient, f"+ {name} - 1) / {name}", sides[number])
                 grid, sides[number] = grid.replace(sides[number], side), side
     return grid
@@ -136,6 +140,11 @@ def _by_names(grid: str, named: Sequence[tuple[str, str]], block: str, threads: 
         both = int(values.get(first, 0)) * int(values.get(second, 0))
         if both and not any(value == str(both) for _, value in named):
             grid = re.sub(rf"\+ {both - 1}\) / {both}\b", f"+ {first} * {second} - 1) / ({first} * {second})", grid)
+    for first, second in permutations(values, 2):  # the threads along a side, each with several elements
+        both = int(values[first]) * int(values[second])
+        used = re.search(rf"\([^;()]*\b{first} \+ threadIdx\.\w\) \* {second}\b", definition) is not None
+        if used and not any(value == str(both) for _, value in named):
+            grid = re.sub(rf"\+ {both - 1}\) / {both}\b", f"+ {first} * {second} - 1) / ({first} * {second})", grid)
     for constant, value in named:
         taken = int(threads) * int(value) if threads.isdigit() else 0
         if not any(other == str(taken) for _, other in named):
@@ -146,7 +155,7 @@ def _by_names(grid: str, named: Sequence[tuple[str, str]], block: str, threads: 
         if name is None:
             continue
         left = [one for one in left if one[0] != name] if sum(value == found for _, value in left) > 1 else left
-        whole = name if name.isidentifier() else f"({name})"
+        whole = name if re.fullmatch(r"[\w:]+", name) else f"({name})"
         grid = re.sub(rf"\+ {int(found) - 1}\) / {found}\b", f"+ {name} - 1) / {whole}", grid, count=1)
     divided = re.fullmatch(r"\w+\(.*, (\d+)\)", grid)
     for name, value in left if divided is not None else ():
@@ -179,7 +188,8 @@ def with_named_block(kernel: Kernel, name: str, block: tuple[str, ...]) -> Kerne
         shared_out = re.sub(r"\+ \((\w+ / \d+)\) - 1\)", r"+ \1 - 1)", shared_out)
         threads = rf"\b({name}|{given})" if given.isidentifier() else rf"\b({name})"
         for number in {found[1] for found in re.findall(rf"{threads} / (\d+)\b", shared_out)}:
-            lanes = file_constant(kernel, number, "warp|lanes") or number
+            lanes = file_constant(kernel, number, "warp|lanes")
+            lanes = number if lanes is None else name.removesuffix(name.rpartition("::")[2]) + lanes
             shared_out = re.sub(rf"{threads} / {number}\b", rf"\1 / {lanes}", shared_out)
         edits += [(*grid_span, shared_out)] if shared_out != grid else []
     edits += [(*span, name) for span in spans]
@@ -235,6 +245,18 @@ def is_seen(kernel: Kernel) -> bool:
         site.start > kernel.end and _stays_open(text[: kernel.start], text[kernel.end : site.start])
         for site in kernel.launches
     )
+
+
+def scope_in_launches(kernel: Kernel) -> str | None:
+    """Returns the scope by which launches have to qualify a constant above the kernel, such as `detail::`; None if they cannot."""
+    if is_seen(kernel):
+        return ""
+    text = kernel.unit.text
+    if kernel.unit.language != "cuda" or any(site.start < kernel.end for site in kernel.launches):
+        return None
+    scopes = {re.match(r"(?:\w+::)*", text[site.start :]) for site in kernel.launches}
+    written = {found[0] for found in scopes if found is not None}
+    return written.pop() or None if len(written) == 1 else None
 
 
 def open_scopes(before: str) -> list[str]:

@@ -70,7 +70,7 @@ def _of_tiles(written: WrittenKernel, contract: Contract, factors: list[str]) ->
     if len(factors) != 2 or len(contract.grid) != 2 or len(parts) != 1:
         return None
     (across,) = parts
-    declared = re.search(rf"^[ \t]+const int {across} = (.*);\n", written.definition, re.MULTILINE)
+    declared = re.search(rf"^[ \t]+const int {across} = ([^;]*);\n", written.definition, re.MULTILINE)
     split = re.findall(rf"blockIdx\.x [/%] {across}\b(?! [/%])", written.definition)
     if declared is None or len(split) != written.definition.count("blockIdx"):
         return None

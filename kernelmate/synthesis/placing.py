@@ -14,17 +14,20 @@ from kernelmate.source import apply_edits, change_launch, helpers_offset, parse_
 from kernelmate.source.folding import folded, width_of, without_contracts
 from kernelmate.synthesis.file_style import FileStyle, in_file_style
 from kernelmate.synthesis.identities import always_equal
-from kernelmate.synthesis.kept_text import has_own_block, with_own_locals, with_warp_names
+from kernelmate.synthesis.kept_text import has_own_block, with_own_locals, with_own_rows, with_warp_names
 from kernelmate.synthesis.kernel_text import GUARD, WrittenKernel
 from kernelmate.synthesis.launch_names import (
     is_seen,
     open_scopes,
+    scope_in_launches,
     with_named_block,
     with_named_lanes,
     with_named_numbers,
     with_own_threads,
 )
 from kernelmate.synthesis.names import without_comments
+from kernelmate.synthesis.own_reductions import with_own_reductions
+from kernelmate.synthesis.qualifiers import GENERATED, with_qualifiers
 from kernelmate.synthesis.template_threads import definitions_of, threads_parameter, with_threads_parameter
 from kernelmate.synthesis.wide_sizes import with_wide_indices
 
@@ -35,7 +38,8 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     Raises:
         KernelmateError: a launch in the file cannot be adapted, or is invalid at a listed size.
     """
-    definition, helpers = with_warp_names(kernel, written.definition, written.helpers, width_of(kernel.unit.text))
+    definition, helpers = with_own_reductions(kernel.unit.text[: kernel.start], written.definition, written.helpers)
+    definition, helpers = with_warp_names(kernel, definition, helpers, width_of(kernel.unit.text))
     definition, helpers = _with_shared_helpers(kernel, definition, _used_constants(definition, helpers))
     helpers = _without_needless_barriers(definition, helpers)
     definition, helpers = with_wide_indices(kernel, definition, helpers)
@@ -45,12 +49,14 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
         width = width_of(kernel.unit.text)
         definition, helpers = with_threads_parameter(parameter, block[0], definition, helpers, width)
     definition = with_own_locals(kernel, definition, helpers)
+    definition, helpers = with_own_rows(kernel, definition, helpers)
     definition, helpers = _with_launched_constants(kernel, written, definition, helpers)
     helpers, definition = in_file_style(FileStyle.of(kernel, replaced=True), helpers, definition)
     written = replace(written, definition=definition, helpers=helpers)
     edits = [(kernel.start, kernel.end, _in_own_comments(kernel, written.definition))]
     named = re.search(r"^constexpr int (\w+) = (\d+);  // threads per block$", written.helpers, re.MULTILINE)
-    named_block = named[1] if named is not None and block == (named[2],) and is_seen(kernel) else ""
+    scope = scope_in_launches(kernel)
+    named_block = f"{scope}{named[1]}" if named is not None and block == (named[2],) and scope is not None else ""
     if named_block and has_own_block(kernel):
         edits += sorted({(*site.block_span, named_block) for site in kernel.launches})
     if written.helpers:
@@ -58,7 +64,8 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
         above = _above_comment(text, helpers_offset(kernel))
         before = text[:above].rstrip("\n")
         added = _in_own_comments(kernel, _linked_as_needed(kernel, written.helpers))
-        edits.append((len(before), above, "\n\n" * bool(before) + f"{added}\n\n"))
+        opening = "\n\n" if before else "\n" if kernel.unit.language == "python" and text.startswith("\n") else ""
+        edits.append((len(before), above, f"{opening}{added}\n\n"))
     changed = _with_headers(apply_edits(kernel, edits))
     grid = _grid(contract, written, block)
     changed = change_launch(changed, contract=contract, grid=grid, block=block, shared=str(written.shared))
@@ -249,7 +256,8 @@ def _with_shared_helpers(kernel: Kernel, definition: str, helpers: str) -> tuple
 def _linked_as_needed(kernel: Kernel, helpers: str) -> str:
     """Returns the helpers without `static` if they are placed in an unnamed namespace, which has the same effect."""
     unnamed = any(re.fullmatch(r"namespace\s*\{", one) for one in open_scopes(kernel.unit.text[: kernel.start]))
-    return re.sub(r"^static (?=__device__ )", "", helpers, flags=re.MULTILINE) if unnamed else helpers
+    width = width_of(kernel.unit.text)
+    return with_qualifiers(helpers, GENERATED.removeprefix("static "), width) if unnamed else helpers
 
 
 _LINE_COMMENTS = re.compile(r"^[ \t]*// [^\n]*(?:\n[ \t]*// [^\n]*)*$|(?<=\S)[ \t]+// [^\n]*$", re.MULTILINE)

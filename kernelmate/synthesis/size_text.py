@@ -84,10 +84,16 @@ _LOCAL = re.compile(r"\bconst (?:int|unsigned|unsigned int|size_t|long long|int6
 """Declarations of constant integers that are computed from others."""
 
 
+def _without_casts(text: str) -> str:
+    """Returns C++ text without casts of names to integer types."""
+    text = re.sub(r"\bstatic_cast<[\w ]+>\((\w+)\)", r"\1", text)
+    return re.sub(r"\((?:size_t|int|unsigned|long long|u?int(?:32|64)_t)\)(?=\w)", "", text)
+
+
 def size_locals(source: str) -> dict[str, str]:
     """Returns the names of a kernel's constant locals by their expressions, normalised as by `plain_size`."""
     held: dict[str, str] = {}
-    for name, text in _LOCAL.findall(without_comments(source)):
+    for name, text in _LOCAL.findall(_without_casts(without_comments(source))):
         for one, value in held.items():
             text = re.sub(rf"\b{one}\b", f"({value})", text)
         held[name] = text
@@ -97,7 +103,7 @@ def size_locals(source: str) -> dict[str, str]:
 def plain_size(text: str) -> str:
     """Returns an expression of sizes in C++ without needless parentheses; empty if it is none, or only a name."""
     try:
-        tree = ast.parse(" ".join(text.split()), mode="eval").body
+        tree = ast.parse(" ".join(_without_casts(text).split()), mode="eval").body
     except SyntaxError:
         return ""
     return ast.unparse(tree) if isinstance(tree, ast.BinOp) else ""

@@ -126,7 +126,8 @@ class WindowElements(Expressions):
         text, length = self.number_text(at)[0], self.number_text(side)
         variables = [name for name, _ in at.terms if name in self._positions]
         axis = self._positions[variables[0]] if variables else "position"
-        name = f"{axis}_{'near' if len(at.terms) > 1 else 'before' if at.constant < 0 else 'after'}"
+        apart = abs(at.constant) if abs(at.constant) > 1 else ""
+        name = f"{axis}_{'near' if len(at.terms) > 1 else f'before{apart}' if at.constant < 0 else f'after{apart}'}"
         last = self.number_text(side.plus(-1))[0]
         if call == "edge":
             low = never_negative(at, self.plan.ranges)

@@ -143,6 +143,11 @@ class WindowText(WindowElements):
             if side is not None:
                 several = len({self.plan.name(one) for one in self._leaves() if self._is_beside(one)}) > 1
                 self.hints.setdefault(key, f"{self.plan.name(key)}_{side}" if several else side)
+        elif len(key[1]) > 1 and str(key[1][-1]).isdigit():  # one of the few elements of a short row
+            name = self.plan.name(key)
+            alike = {str(one[1][-1]) for one in self._leaves() if self.plan.name(one) == name and len(one[1]) > 1}
+            if len(alike) > 1 and all(one.isdigit() for one in alike):
+                self.hints.setdefault(key, f"{name}{key[1][-1]}")
 
     def _has_neighbours(self, key: Key) -> bool:
         """Returns True if elements adjacent to an array's element are read, too."""

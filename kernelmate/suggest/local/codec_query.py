@@ -18,6 +18,7 @@ from kernelmate.suggest.codec.base import CodecLaunch, NotEncodable, Undecodable
 from kernelmate.suggest.codec.base import Question as CodecQuestion
 from kernelmate.suggest.codec.requests import candidate_of
 from kernelmate.suggest.local.chat import ChatAnswer, ChatRequest
+from kernelmate.suggest.recipes.readable import readable
 
 _SAMPLE = """\
 __global__ void scale(float* x, int n) {
@@ -109,6 +110,7 @@ class CodecQuery:
         try:
             found = self._asked.read(answer)
             candidate = candidate_of(self._request.kernel, self._request.contract, found, self._author)
+            candidate = readable(self._request.kernel, candidate)
         except UndecodableAnswer as error:
             self.unread = str(error)
             return None

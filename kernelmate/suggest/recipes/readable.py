@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from kernelmate.records import Candidate, Kernel
 from kernelmate.source import apply_edits
-from kernelmate.source.folding import width_of, wrapped
+from kernelmate.source.folding import folded, width_of, wrapped
 from kernelmate.suggest.recipes.tidy import changed_lines
 from kernelmate.synthesis.file_style import FileStyle, closing_bracket, in_case, parts_of
 from kernelmate.synthesis.names import without_comments, words_of
@@ -30,7 +30,8 @@ def readable(old: Kernel, candidate: Candidate) -> Candidate:
     kernel = candidate.kernel
     if kernel.unit.language != "cuda":
         return candidate
-    for touch in (_with_plain_names, _without_parentheses, _with_wrapped_head, _without_bare_blocks):
+    touches = (_with_plain_names, _without_parentheses, _with_own_literals, _with_bodies, _with_wrapped_head)
+    for touch in (*touches, _without_bare_blocks):
         kernel = touch(old, kernel)
     return candidate if kernel is candidate.kernel else replace(candidate, kernel=kernel)
 
@@ -55,6 +56,53 @@ def _without_parentheses(old: Kernel, new: Kernel) -> Kernel:
     lines = new.unit.text.split("\n")
     for number in changed_lines(old.unit.text, new.unit.text):
         lines[number] = _COMPARED.sub(r"\1 \2", lines[number])
+    return _with_text(new, lines)
+
+
+def _with_own_literals(old: Kernel, new: Kernel) -> Kernel:
+    """Returns the kernel whose new lines have casts of addresses and zeros of floats as the file has them."""
+    text, style = without_comments(old.unit.text), FileStyle.of(old)
+    zero = re.search(r"(?<![\w.])0\.0?f\b", text)
+    pointers = {*re.findall(r"\*[ \t]*(?:__restrict__ )?(\w+)(?=[,)]| =)", without_comments(new.source))}
+    lines = new.unit.text.split("\n")
+    for number in sorted(changed_lines(old.unit.text, new.unit.text), reverse=True):
+        line = lines[number]
+        if zero is not None and re.match(r"\s*float \w+ = 0[,;]", line):
+            lines[number] = re.sub(r"(?<= = )0(?=[,;])", zero[0], line)
+        cast = re.compile(rf"\(size_t\)({'|'.join(pointers)})\b(?![\[(.])") if pointers else None
+        if style.c_casts or "_cast<" not in text or cast is None or cast.search(line) is None:
+            continue
+        lines[number] = cast.sub(r"reinterpret_cast<size_t>(\1)", line)
+        if len(lines[number]) > style.width:
+            first, last = _statement(lines, number)
+            joined = " ".join([lines[first], *(one.strip() for one in lines[first + 1 : last + 1])])
+            lines[first : last + 1] = folded(joined, style.width)
+    return _with_text(new, lines)
+
+
+def _statement(lines: Sequence[str], number: int) -> tuple[int, int]:
+    """Returns the numbers of the first and the last line of the statement that a line belongs to."""
+    first = last = number
+    while first and not lines[first - 1].rstrip().endswith((";", "{", "}")) and "//" not in lines[first - 1]:
+        first -= 1
+    while last + 1 < len(lines) and not lines[last].rstrip().endswith((";", "{")):
+        last += 1
+    return first, last
+
+
+_HEAD = re.compile(r"([ \t]*)(?:for|if|while) \(.*\)")
+
+
+def _with_bodies(old: Kernel, new: Kernel) -> Kernel:
+    """Returns the kernel whose new statements below a loop or condition are indented, or in braces if all of the file are."""
+    style, lines = FileStyle.of(old), new.unit.text.split("\n")
+    for number in sorted(changed_lines(old.unit.text, new.unit.text), reverse=True):
+        head = _HEAD.fullmatch(lines[number - 1]) if number else None
+        line = lines[number]
+        if head is None or not line.startswith(head[1]) or line.strip() in ("", "{") or line[len(head[1])] in " \t":
+            continue
+        inner = f"{head[1]}{style.indent}{line.strip()}"
+        lines[number : number + 1] = [f"{head[1]}{{", inner, f"{head[1]}}}"] if style.apart == "braced" else [inner]
     return _with_text(new, lines)
 
 

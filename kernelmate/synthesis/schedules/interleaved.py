@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.index_maps import AxisMap, Linear, existing
+from kernelmate.synthesis.kept_text import own_position
 from kernelmate.synthesis.kernel_text import (
     ITEM_BYTES,
     WIDEST,
@@ -125,12 +126,25 @@ class _Interleaved(WindowText):
         super().__init__(plan, kernel, {})
         self.kernel = kernel
         self.last = f"__{len(plan.domain) - 1}"
-        self.local = fresh_names(kernel, "kResults", "i", "j", "k", "row", "across", "aligned", "columns")
+        source = kernel.kernel.source
+        own = (
+            [own_position(source, side) for side in "xy"] if len(kernel.contract.grid) == len(plan.domain) == 2 else []
+        )
+        along, down = (kernel.names.fresh(one) for one in own) if all(own) and own else ("", "")
+        self.local = fresh_names(
+            kernel, "kResults", "j", "k", "row", "across", "aligned", "columns", **({} if along else {"i": "i"})
+        )
+        self.local.i = along or self.local.i
         self.bytes = kernel.names.outermost("kAccessBytes")
         self.across, self.down = "", ""
-        self.outer_names = [
-            kernel.names.position("row" if len(plan.domain) == 2 else position_name(side)) for side in plan.domain[:-1]
-        ]
+        self.outer_names = (
+            [down]
+            if down
+            else [
+                kernel.names.position("row" if len(plan.domain) == 2 else position_name(side))
+                for side in plan.domain[:-1]
+            ]
+        )
         self.names_of: dict[_Group, str] = {}
         self.offsets: dict[Key, tuple[_Group, int]] = {}
         for key in dict.fromkeys(self._reads()):
@@ -226,6 +240,8 @@ class _Interleaved(WindowText):
             group, place = self.offsets[key]
             several = len({one for other, one in self.offsets.values() if other == group}) > 1
             self.hints.setdefault(key, f"{group.name}{place}" if several else f"{group.name}_i")
+        else:
+            super()._hint(key)
 
     def _at(self, group: _Group, place: int) -> str:
         text = self.local.j if group.step == 1 else f"{group.step} * {self.local.j}"

@@ -8,6 +8,7 @@ from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import address, order_of
 from kernelmate.synthesis.expressions import Expressions, Leaf
 from kernelmate.synthesis.free_map import FreeMap
+from kernelmate.synthesis.kept_text import in_own_order, own_block
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names
 from kernelmate.synthesis.packs import ALIGNED_ROWS, Packs
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
@@ -167,10 +168,13 @@ class ElementPacks(FreeMap):
         wide, guard = self.packs.wide, self.guard()
         start = f"(static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x) * {wide}"
         arguments = ", ".join(passed)
+        count = kernel.count(sides)
+        kernel.names.release(names.count)
+        names.count = kernel.size_name(count, "count")
         body = [
             *constant,
             *self.opening,
-            f"const size_t {names.count} = {kernel.count(sides)};",
+            f"const size_t {names.count} = {count};",
             f"const size_t {names.base} = {start};",
             f"if ({names.base} >= {names.count}) return;",
             ALIGNED_ROWS,
@@ -183,7 +187,7 @@ class ElementPacks(FreeMap):
                 [f"{helper}<1>({arguments}, {names.j} / {columns}, {names.j} % {columns});"],
             ),
         ]
-        total = " * ".join(sides)
+        total = " * ".join(in_own_order(kernel.contract, sides))
         return WrittenKernel(
             "permutation-packs",
             f"Written from the reference: each thread handles a pack of {width} neighbouring elements along the last axis, in one access "
@@ -191,7 +195,7 @@ class ElementPacks(FreeMap):
             kernel.definition(kernel.head(), body),
             text,
             (f"cdiv({total}, block * {width})",),
-            BLOCK,
+            own_block(kernel.contract, BLOCK),
         )
 
     def _taken(self) -> list[str]:

@@ -11,6 +11,8 @@ from types import SimpleNamespace
 from kernelmate.source import evaluate
 from kernelmate.source.expressions import as_factor
 from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.identities import always_equal
+from kernelmate.synthesis.kept_text import in_own_order, own_block, own_position
 from kernelmate.synthesis.kernel_text import (
     ITEM_BYTES,
     WIDEST,
@@ -254,14 +256,14 @@ class _Flat:
         body += packs.structs(self.names.kPack) if wide else []
         body += [*self.elements.expressions.outer, *function]
         body += self._packed() if wide else self._single()
-        total = " * ".join(plan.domain) or "1"
+        total = " * ".join(in_own_order(kernel.contract, plan.domain)) or "1"
         return WrittenKernel(
             "pointwise",
             _why(packs, "all rows as one array" if plan.split else "") + kernel.promise(self.elements.inputs),
             kernel.definition(kernel.head(), body),
             "\n".join(self.above),
             (f"cdiv({total}, block * {packs.width})" if wide else f"cdiv({total}, block)",),
-            BLOCK,
+            own_block(kernel.contract, BLOCK),
         )
 
     def _sizes(self) -> list[str]:
@@ -273,6 +275,8 @@ class _Flat:
         if count.isidentifier():
             names.count = count
         else:
+            self.kernel.names.release(names.count)
+            names.count = self.kernel.size_name(count, "count")
             lines.append(f"const size_t {names.count} = {count};")
         start = "static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x"
         first = f"({start}) * {names.kPack}" if width > 1 else start
@@ -340,15 +344,17 @@ class _Flat:
 
 
 class _ByRows:
-    """A block per row, packs along it: no division, and row-constant values are read once."""
+    """A block per row, or a row of blocks, with packs along it: no division, and row-constant values are read once."""
 
     varying = frozenset({"flat", "column"})
 
     def __init__(self, plan: Plan, kernel: KernelText) -> None:
         self.plan, self.kernel = plan, kernel
+        self.down = _rows_per_block(plan, kernel)
         self.names = fresh_names(
-            kernel, "position", "row", "column", "base", "i", "j", "kPack", "columns", element="compute"
-        )
+            kernel, "position", "column", "base", "i", "j", "kPack", "columns", "first", "stride",
+            element="compute", row=(self.down and own_position(kernel.kernel.source, "y")) or "row",
+        )  # fmt: skip
         self.elements = _Elements(plan, kernel, self.varying, self.names)
         if self.elements.straddled:
             raise Refused("its rows are shorter than packs, or no whole packs")
@@ -363,22 +369,37 @@ class _ByRows:
         kpack, row = self.names.kPack, self.names.row
         body = [f"constexpr int {kpack} = {packs.width};  // elements per thread and step"]
         body += packs.structs(kpack)
-        body.append(f"const size_t {row} = blockIdx.x;")
+        body += self._position()
         if re.fullmatch(r"\w+", length):
             self.names.columns = length
         else:
             body.append(f"const int {self.names.columns} = {length};")
         inner = [*self.elements.expressions.outer, *function, *self._loop()]
-        body += [*kernel.row_guard(row, plan.domain[: plan.split], [*body, *inner]), *inner]
+        guard = [f"if ({row} >= {kernel.size(plan.row_count)}) return;"] if self.down > 1 else []
+        body += [*(guard or kernel.row_guard(row, plan.domain[: plan.split], [*body, *inner])), *inner]
         block = row_block(_headline(plan, kernel), packs.width)
+        grid: tuple[str, ...] = (plan.row_count,)
+        if self.down:
+            block = min(block, int(kernel.contract.block[0]))
+            grid = (f"cdiv({plan.columns}, {block * packs.width if self.down > 1 else f'block * {packs.width}'})", kernel.contract.grid[1])  # fmt: skip
+        spread = "rows along the second side of the grid" if self.down else "one block per row"
         return WrittenKernel(
             "pointwise-rows",
-            _why(packs, "one block per row, so that no index needs a division") + kernel.promise(self.elements.inputs),
+            _why(packs, f"{spread}, so that no index needs a division") + kernel.promise(self.elements.inputs),
             kernel.definition(kernel.head(), body),
             "",
-            (plan.row_count,),
-            block,
+            grid,
+            (block, self.down) if self.down > 1 else block,
         )
+
+    def _position(self) -> list[str]:
+        """Returns the declarations of the row, and of the thread's place among those of the row if it has several blocks."""
+        names = self.names
+        if not self.down:
+            return [f"const size_t {names.row} = blockIdx.x;"]
+        row = "blockIdx.y * blockDim.y + threadIdx.y" if self.down > 1 else "blockIdx.y"
+        first = f"const int {names.first} = blockIdx.x * blockDim.x + threadIdx.x;"
+        return [f"const size_t {names.row} = {row};", first, f"const int {names.stride} = gridDim.x * blockDim.x;"]
 
     def _loop(self) -> list[str]:
         elements, packs, columns = self.elements, self.elements.packs, self.names.columns
@@ -392,8 +413,10 @@ class _ByRows:
         lines = _pack_lines(elements, self.names.element, texts, first, column, j, kpack)
         guard = " && ".join(filter(None, [f"{columns} % {kpack} == 0", packs.aligned()]))
 
+        start, stride = (self.names.first, self.names.stride) if self.down else ("threadIdx.x", "blockDim.x")
+
         def over(step: str, body: list[str], place: str) -> list[str]:
-            head = f"for (int {column} = threadIdx.x{step}; {column} < {columns}; {column} += blockDim.x{step})"
+            head = f"for (int {column} = {start}{step}; {column} < {columns}; {column} += {stride}{step})"
             return block_of(head, [f"const size_t {place} = {self.names.row} * {columns} + {column};", *body])
 
         return [
@@ -401,6 +424,21 @@ class _ByRows:
             *block_of(f"if ({guard})", over(f" * {kpack}", lines, first))[:-1],
             *block_of("} else", over("", [elements.call(self.names.element, single)], index)),
         ]
+
+
+def _rows_per_block(plan: Plan, kernel: KernelText) -> int:
+    """Returns the rows of a block if the baseline has its rows along the second side of the grid, which is kept; else 0."""
+    contract, source = kernel.contract, kernel.kernel.source
+    block = contract.block
+    named = own_position(source, "y") or (len(block) == 1 and "blockIdx.y" in source)
+    if len(contract.grid) != 2 or len(block) > 2 or not named or not all(side.isdigit() for side in block):
+        return 0
+    down = int(block[1]) if len(block) > 1 else 1
+    side = re.sub(r"\bblock_y\b", str(down), contract.grid[1])
+    covered = f"cdiv({plan.row_count}, {down})" if down > 1 else plan.row_count
+    if not _is_known(kernel, plan.row_count) and down > 1:
+        return 0
+    return down if always_equal(contract, side, covered) else 0
 
 
 def _pack_lines(elements: _Elements, function: str, texts: dict[str, str], first: str, column: str, j: str, kpack: str) -> list[str]:  # fmt: skip

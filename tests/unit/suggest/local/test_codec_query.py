@@ -15,6 +15,7 @@ from kernelmate.records import Candidate, Judged, Verdict
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
 from kernelmate.suggest.codec import codec_named, mixed
 from kernelmate.suggest.codec.requests import question_of
+from kernelmate.suggest.local import codec_query
 from kernelmate.suggest.local.author import LocalModel
 from kernelmate.suggest.local.chat import ChatRequest, ask
 from kernelmate.suggest.local.codec_query import LIKELY as LIKELIEST
@@ -69,6 +70,17 @@ def test_the_model_gets_the_codecs_text_and_its_answer_is_the_candidate(
     assert "messages" not in body
     assert body["prompt"].startswith("@generate@for-")
     assert "@|__global__ void@v0(float*@v1,int@v2){@1:" in body["prompt"]
+
+
+@pytest.mark.usefixtures("nothing_offered")
+def test_an_answer_is_offered_as_rewrites_of_the_search_are(
+    chat: Callable[..., Chat], request_: SuggestRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touched: list[Candidate] = []
+    monkeypatch.setattr(codec_query, "readable", lambda kernel, one: touched.append(one) or replace(one, why="touched"))
+    (candidate,) = author(chat(BETTER + "@end")).samples(request_, 1)
+    assert isinstance(candidate, Candidate)
+    assert (len(touched), candidate.why) == (1, "touched")
 
 
 @pytest.mark.usefixtures("nothing_offered")

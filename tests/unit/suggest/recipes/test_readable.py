@@ -11,7 +11,15 @@ import pytest
 from kernelmate.records import Candidate, Kernel
 from kernelmate.source import apply_edits, contract_for, find_kernels, text_unit
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.recipes import divide, single_pass_moments, tile_matmul, tile_permute, warp_per_row, warp_reduce
+from kernelmate.suggest.recipes import (
+    divide,
+    single_pass_moments,
+    tile_matmul,
+    tile_permute,
+    vectorize,
+    warp_per_row,
+    warp_reduce,
+)
 from kernelmate.suggest.recipes.base import Recipe
 from kernelmate.suggest.recipes.readable import readable
 
@@ -135,8 +143,43 @@ def test_a_warp_per_column_claims_no_neighbouring_elements(offered: Callable[...
 
 def test_sums_of_one_pass_have_the_names_and_the_case_of_the_field(offered: Callable[..., Candidate]) -> None:
     text = offered(MOMENTS, single_pass_moments.RECIPE).kernel.source
-    assert "float shift = 0, count = 0, shiftedSum = 0, shiftedSquares = 0;" in text
+    assert "float shift = 0.0f, count = 0.0f, shiftedSum = 0.0f, shiftedSquares = 0.0f;" in text
     assert not re.search(r"\b(?:taken|shifted|shifted2)\b", text)
+
+
+SQUARED = (
+    contract("rows = 1024, cols = 512", MATRIX.format("rows"), '"rows"')
+    + """
+__global__ void k(const float* x, float* y, int rows, int cols)
+{
+    const float* row = x + static_cast<size_t>(blockIdx.x) * cols;
+    float sum = 0.0f;
+    for (int i = threadIdx.x; i < cols; i += blockDim.x)
+    {
+        const float centred = row[i] - 1.0f;
+        sum += centred * centred;
+    }
+    if (threadIdx.x == 0)
+    {
+        y[blockIdx.x] = sum;
+    }
+}
+"""
+)
+
+
+def test_the_rest_of_a_vector_loop_is_in_braces_and_casts_are_those_of_the_file(
+    offered: Callable[..., Candidate],
+) -> None:
+    text = offered(SQUARED, vectorize.RECIPE).kernel.source
+    assert re.search(r"\n    for \(int i = 4 \* [^\n]*\)\n    \{\n        each\(row\[i\]\);\n    \}\n", text), text
+    assert "reinterpret_cast<size_t>(row) % 16 == 0" in text
+    below = SQUARED.replace("    {\n        y[blockIdx.x] = sum;\n    }\n", "        y[blockIdx.x] = sum;\n")
+    text = offered(
+        below.replace("static_cast<size_t>(blockIdx.x)", "(size_t)blockIdx.x"), vectorize.RECIPE
+    ).kernel.source
+    assert re.search(r"\n    for \(int i = 4 \* [^\n]*\)\n        each\(row\[i\]\);\n", text), text
+    assert "(size_t)row % 16 == 0" in text
 
 
 def test_a_tile_needs_no_parentheses_around_a_product(offered: Callable[..., Candidate]) -> None:
