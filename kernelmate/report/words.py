@@ -349,7 +349,11 @@ def correctness_words(verdict: Verdict) -> tuple[str, Tone]:
             return "not known", "doubt"
         if not verdict.cases:
             return "not run", "plain"
-        return "not known: there is nothing to compare with", "doubt"
+        if verdict.unreached:
+            return "not known", "doubt"
+        if verdict.compared:
+            return "its cases cannot tell right from wrong", "doubt"
+        return "not compared, since there is no reference", "doubt"
     if verdict.assumes:
         return f"right where {' and '.join(verdict.assumes)}, which it assumes", "doubt"
     if wrong:
