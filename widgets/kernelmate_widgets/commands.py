@@ -219,11 +219,11 @@ def _compare(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
 
     handle = handle_named(magics.shell.user_ns, first.partition(":")[0])
     before, contract = _version(magics, first)
-    after, _ = _version(magics, second)
+    after, launch = _version(magics, second)
     session = magics.notebook.session(magics.notebook.known[handle.name].options)
     with magics.progress(quiet=options.quiet) as progress:
         with magics.notebook.listening(progress.stage):
-            found = session.compare(before, after, contract=contract)
+            found = session.compare(before, after, contract=contract, launch=launch)
         progress.result(views_bundle(comparison_view(found.baseline, found.candidate, sources_of(after))))
     return magics.give(MagicResult(found.candidate), options)
 

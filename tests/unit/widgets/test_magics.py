@@ -183,6 +183,23 @@ def test_a_prompt_finds_candidates_and_one_is_accepted_reverted_and_compared(not
     assert isinstance(again.error, UsageError)
 
 
+def test_kernels_are_compared_with_the_launch_of_each(notebook, arrays) -> None:
+    arrays(notebook)
+    notebook.run(f"%%kernelmate -q {LIVE}\n" + notebook.ROW_SUM)
+    slow = """\
+__global__ void slow_sum(const float* x, float* y, int rows, int cols) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0.0f;
+    for (int c = 0; row < rows && c < cols; ++c) sum += x[row * cols + c];
+    if (row < rows) y[row] = sum;
+}
+"""
+    notebook.run(f"%%kernelmate -q {LIVE.replace('--grid rows --block 128', '--grid cdiv(rows,block) --block 32')}\n{slow}")
+    for line in ("slow_sum row_sum", "row_sum slow_sum"):
+        verdict = notebook.run(f"%kernelmate compare {line} -o").result.result.verdict
+        assert verdict.correct is True, line
+
+
 def test_explain_history_config_and_doctor_say_what_they_are_for(notebook) -> None:
     notebook.run("%%kernelmate -q\n" + notebook.SCALE)
     assert "what to do" in notebook.run("%kernelmate explain scale").text
