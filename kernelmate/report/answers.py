@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from kernelmate.decide.metrics import metric_value
-from kernelmate.decide.objective import fold, metrics_named
+from kernelmate.decide.objective import metrics_named
+from kernelmate.decide.spelling import fold
 from kernelmate.records import Cause, MetricName, Optimization, Verdict
 from kernelmate.report.roofline import BOUND_WORDS, share_words
 from kernelmate.report.words import (

@@ -194,7 +194,9 @@ __global__ void slow_sum(const float* x, float* y, int rows, int cols) {
     if (row < rows) y[row] = sum;
 }
 """
-    notebook.run(f"%%kernelmate -q {LIVE.replace('--grid rows --block 128', '--grid cdiv(rows,block) --block 32')}\n{slow}")
+    notebook.run(
+        f"%%kernelmate -q {LIVE.replace('--grid rows --block 128', '--grid cdiv(rows,block) --block 32')}\n{slow}"
+    )
     for line in ("slow_sum row_sum", "row_sum slow_sum"):
         verdict = notebook.run(f"%kernelmate compare {line} -o").result.result.verdict
         assert verdict.correct is True, line
