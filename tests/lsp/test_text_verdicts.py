@@ -229,9 +229,15 @@ def test_the_lens_draws_the_last_times_and_compares_with_the_pinned_version(tmp_
             lens = (await it.lenses(uri))[-1]
             assert 0 < lens.index("predicted") < lens.index("the pinned version's speed") < lens.index("regs")
             assert len([one for one in lens if one in BARS]) == 2
-            for _ in range(12):
+            for _ in range(8):
                 await it.command("kernelmate.benchmark", uri=uri)
             assert len([one for one in (await it.lenses(uri))[-1] if one in BARS]) == 10
+            await it.command("kernelmate.benchmark", uri=uri)
+            assert not set(BARS) & set((await it.lenses(uri))[-1]), "bars of one height tell nothing"
+            it.change(uri, SCALE.replace("a * x[i]", "b * x[i]"))
+            await it.problems(uri)
+            await it.command("kernelmate.benchmark", uri=uri)
+            assert (await it.lenses(uri))[-1].count("does not compile") == 1
 
     run(scenario())
 
