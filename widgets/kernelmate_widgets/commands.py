@@ -37,6 +37,8 @@ def run(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
 
         near = difflib.get_close_matches(options.command, COMMANDS, n=1)
         hint = f"Did you mean {near[0]}?" if near else f"Commands are {', '.join(COMMANDS)}."
+        if options.command in magics.notebook.known:  # a prompt to a kernel, without the command
+            hint = f'To search, say %kernelmate optimize {options.command} "{" ".join(options.words) or "make it faster"}".'
         raise UsageError(f"There is no command {options.command!r}.", hint=hint)
     if options.help:
         display(views_bundle(*help_lines(options.command)), raw=True)

@@ -226,6 +226,12 @@ def test_where_no_candidate_was_found_none_is_offered(notebook) -> None:
         assert "1 to 0" not in said
 
 
+def test_a_prompt_without_a_command_is_answered_by_the_command(notebook) -> None:
+    notebook.run("%%kernelmate -q\n" + notebook.SCALE)
+    said = str(notebook.run("%kernelmate scale use fewer registers", fails=True).error)
+    assert '%kernelmate optimize scale "use fewer registers"' in said
+
+
 def test_output_can_be_silenced_returned_and_kept(notebook) -> None:
     quiet = notebook.run("%%kernelmate -q\n" + notebook.SCALE)
     assert quiet.text.strip() == ""
