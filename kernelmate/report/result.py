@@ -443,7 +443,7 @@ def _findings(verdict: Verdict, sources: SourceLines) -> list[list[str]]:
             lines.append(f"<pre>{''.join(map(code_line, excerpt))}</pre>")
         if place == 0 and wrong is not None and one.code not in WITH_VALUES:
             lines.append(
-                f"<p>at {text(words.size_words(wrong.size))}: <code>{text(words.wrong_words(wrong.first_wrong))}</code></p>"
+                f"<p>at {text(words.size_words(wrong.size) if wrong.size else 'its only size')}: <code>{text(words.wrong_words(wrong.first_wrong))}</code></p>"
             )
         blocks.append([*lines, "</div>"])
     return blocks

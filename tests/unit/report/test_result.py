@@ -15,6 +15,7 @@ from kernelmate.records import (  # fmt: skip
     Alternative,
     Finding,
     FindingCode,
+    FirstWrong,
     Kernel,
     ObjectiveResult,
     Optimization,
@@ -108,6 +109,13 @@ def test_a_version_without_a_reference_is_as_the_baseline_and_rejected_for_what_
     assert "as baseline" in " ".join(texts(correctness_scene([ChartVersion("1", alone)])))
     reasons = ("agrees with the baseline; the contract names no reference", "0.91x as fast")
     assert words.standing_because(replace(alone, accepted=False, reasons=reasons))[0] == "rejected: 0.91x as fast"
+
+
+def test_wrong_values_of_a_kernel_without_sizes_are_at_its_only_size(measured: Verdict) -> None:
+    finding = Finding(FindingCode.SHARED_RACE, "error", "thread 0 reads what thread 3 has written")
+    case = replace(measured.cases[0], size={}, correct=False, first_wrong=FirstWrong("y", (0,), 1.0, 2.0))
+    bad = replace(measured, accepted=False, correct=False, findings=(finding,), cases=(case,))
+    assert "<p>at its only size: <code>" in "".join(verdict_parts(bad, SourceLines()))
 
 
 def test_the_model_that_chose_a_rewrite_is_no_part_of_its_name(optimization: Optimization) -> None:
