@@ -124,8 +124,7 @@ def test_the_line_says_what_is_tried_and_the_best_so_far_and_the_first_accepted_
         assert stream.drawn.wait(30)
     shown = stream.getvalue()
     assert (
-        "judging recipe:vectorize+launch | 7 tried | 12 s of 30 s | best 2.31x recipe:restrict (compiling 2/3)"
-        in shown
+        "judging recipe:vectorize+launch | 7 tried | 12 s of 30 s | best 2.31x recipe:restrict (compiling 2/3)" in shown
     )
     assert "first accepted: recipe:restrict 2.31x after " in shown
     assert "first accepted: recipe:later" not in shown
