@@ -53,7 +53,8 @@ def live_array(
     """Returns a live array's values for one set of inputs; None if the argument has no array of this shape.
 
     The first set is the array unchanged. Other sets permute its values, so that they differ but keep the distribution;
-    ascending integers, such as row offsets, are not permuted.
+    ascending integers, such as row offsets, are not permuted. Integers that repeat are drawn anew from the array's
+    values: no permutation changes their sum or histogram.
 
     Raises:
         ReferenceFailed: the copy cannot be read.
@@ -69,7 +70,7 @@ def live_array(
     if array.shape == shape:
         if first or (not inexact and _rising(array)):
             return array
-        return _shuffled(array, rng)
+        return _shuffled(array, rng) if inexact else _redrawn(array, rng)
     if not inexact or distribution.otherwise is not None or not array.size:
         return None
     values: Array = array.reshape(-1)[rng.integers(0, array.size, shape)]
@@ -87,6 +88,20 @@ def _shuffled(array: Array, rng: np.random.Generator) -> Array:
     if flat.size and (flat.view(np.uint8).reshape(flat.size, -1) == flat[:1].view(np.uint8)).all():
         return np.asarray(rng.standard_normal(array.shape)).astype(array.dtype)
     return np.asarray(rng.permutation(flat)).reshape(array.shape)
+
+
+def _redrawn(array: Array, rng: np.random.Generator) -> Array:
+    """Draws integers from an array's values, without the extreme ones if there are others, so that no sum, count or extreme value stays.
+
+    Values that are all different, such as positions to write to, are permuted, and stay different.
+    """
+    flat = array.reshape(-1)
+    values = np.unique(flat)
+    if values.size in (1, flat.size):
+        return _shuffled(array, rng)
+    inner = flat[(flat > values[0]) & (flat < values[-1])]
+    drawn: Array = rng.choice(inner if inner.size else flat, array.shape)
+    return drawn
 
 
 def _read(path: Path, argument: Argument) -> Array:

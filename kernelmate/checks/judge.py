@@ -35,6 +35,7 @@ from kernelmate.checks.timed import KeptLaunch, Model, Timed, TimedLaunch, Timer
 from kernelmate.checks.trials import HUNG_FACTOR, Bench, bench_of
 from kernelmate.errors import ContractError, KernelmateError, LaunchTooLarge, ReferenceFailed
 from kernelmate.records import (
+    AS_BASELINE,
     NO_RACE_SEEN,
     Finding,
     FindingCode,
@@ -324,12 +325,12 @@ class _Judge:
         self._say_unraced(findings)
         self._say_lacking()
         if not self.oracle.independent:
-            self.reasons.append("agrees with the baseline; the contract names no reference")
+            self.reasons.append(f"{AS_BASELINE}; the contract names no reference")
         return True
 
     def _say_lacking(self) -> None:
         """Adds a reason for each size without a reference result, at which the baseline was compared with instead."""
-        agrees = "agrees with the baseline" if self.compared else "not compared with anything"
+        agrees = AS_BASELINE if self.compared else "not compared with anything"
         for size, why in self.oracle.lacking.items():
             self.reasons.append(f"{agrees} at {size_text(dict(size))}: {why}")
 

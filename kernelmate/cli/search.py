@@ -271,6 +271,8 @@ def reason_not_to_write(best: Judged, predicted: bool) -> str | None:
         best: the candidate.
         predicted: True if the user accepts a gain that is only predicted, or a repair without proof.
     """
+    from kernelmate.decide.acceptance import not_shown_right
+
     verdict = best.verdict
     mended = verdict.objective is not None and verdict.objective.name == "correct"
     if best.candidate.contract.inferred and not (mended and predicted):
@@ -282,7 +284,7 @@ def reason_not_to_write(best: Judged, predicted: bool) -> str | None:
     if mended and predicted:
         return None
     if verdict.correct is None:
-        return "nothing shows that it is right; give the contract a reference"
+        return not_shown_right(verdict)
     if verdict.undecided:
         return "its gain is within the prediction's own error; `kernelmate confirm` measures it on a GPU"
     if verdict.objective is None or not verdict.objective.met or verdict.objective.basis != "predicted":

@@ -195,7 +195,17 @@ def _doubts(verdict: Verdict, result: ObjectiveResult | None, inferred: bool) ->
     if inferred:
         yield "judged with a guessed contract: write it into the file to have anything accepted"
     if verdict.correct is None:
-        yield "nothing shows that it is right: give the contract a reference; kernelmate lift may read one from the kernel"
+        lift = "" if verdict.compared else "; kernelmate lift may read one from the kernel"
+        yield f"{not_shown_right(verdict)}{lift}"
+
+
+def not_shown_right(verdict: Verdict) -> str:
+    """Returns the sentence for a version that is neither right nor wrong, with the remedy."""
+    if verdict.compared:
+        return (
+            "nothing shows that it is right: name other sizes or inputs, at which its result differs from a trivial one"
+        )
+    return "nothing shows that it is right: give the contract a reference"
 
 
 def _meets(

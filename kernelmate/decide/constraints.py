@@ -7,7 +7,8 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from kernelmate.decide.metrics import bounded_metric, format_value, metric_value, violates
-from kernelmate.decide.objective import NOT_MEASURED, direction_of, fold, names_a_metric
+from kernelmate.decide.objective import NOT_MEASURED, direction_of, names_a_metric
+from kernelmate.decide.spelling import fold
 from kernelmate.errors import ContractError
 from kernelmate.records import (
     Compiled,

@@ -12,7 +12,8 @@ from typing import Literal
 
 from kernelmate.decide.metrics import METRICS, WORDS
 from kernelmate.decide.modifiers import is_question
-from kernelmate.decide.objective import CAN_BE_ASKED, LOWER, RAISE, fold, names_a_metric, read_objective
+from kernelmate.decide.objective import CAN_BE_ASKED, LOWER, RAISE, names_a_metric, read_objective
+from kernelmate.decide.spelling import fold
 from kernelmate.errors import UsageError
 from kernelmate.records import MetricName, Objective, Verdict
 
@@ -35,16 +36,18 @@ METRIC_PROMPTS: dict[MetricName, str] = {
 NOT_UNDERSTOOD = "Nothing in the prompt was understood, so nothing was tried."
 QUESTION = "A question about the kernel: nothing is changed."
 NO_SUCH_LIMIT = "The earlier prompt has no such limit, so nothing was tried."
+A_REMARK = 'A remark, which asks for nothing, so nothing was tried; "accept" or "accept 2" takes a candidate.'
 NOTHING_BEFORE = "There is no earlier prompt that this could follow, so nothing was tried."
 
-_POLITE = r"^(?:(?:please|pls|ok(?:ay)?|hey|hi|so|well|thanks|thank you|then|now|just|can you|could you|would you|i'?d like to|i want(?: you)? to|let'?s)\b[\s,.!]*)*"
+_POLITE = r"^(?:(?:please|pls|ok(?:ay)?|hey|hi|so|well|thanks|thank you|then|now|just|nah|nope|yeah|yep|yes|no(?=,)|hmm+|oh|ah|alright|cool|actually|can you|could you|would you|i'?d like to|i want(?: you)? to|let'?s)\b[\s,.!]*)*"
 
-_END = r"(?:[\s,]*(?:please|pls|now|thanks|thank you))*\W*$"
+_END = r"(?:[\s,]*(?:please|pls|now|thanks|thank you|instead|then|after all))*\W*$"
 
 _EXPLAIN = re.compile(
     _POLITE
     + r"(?:(?:explain|describe|analy[sz]e|diagnose|profile|inspect|summari[sz]e|review|understand|investigate)\b(?!.*\band (?:then )?(?:fix|make|improve|optimi[sz]e|speed|reduce))"
     r"|(?:show|tell|give|list|find|point)\b.*\b(?:why|where|what|how|bottlenecks?|limits?|problems?|profile|hot ?spots?|wrong|explanation|analysis)\b"
+    r"|(?:the )?(?:differences?|diff|comparison) (?:between|of|to|from|with)\b"
     r"|(?:bottlenecks?|hot ?spots?|roof ?line|profile|explanation|diagnosis)\W*$)"
 )
 """Requests for information rather than for a change, without a question mark."""
@@ -63,13 +66,36 @@ _CHANGE = re.compile(
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
 _ORDINAL = "|".join(ORDINALS)
 
+_ONE = (
+    rf"(?:it|that|this|that one|this one|(?:the )?(?:best|fastest|quickest|{_ORDINAL})(?: (?:one|candidate|version))?"
+    r"|#?\d+|(?:number|candidate|version) #?\d+)"
+)
+"""Words for a candidate."""
+
+_NUMBERED = rf"(?:(?:the )?(?:{_ORDINAL})(?: (?:one|candidate|version))?|#?\d+|(?:number|candidate|version) #?\d+)"
+_PRAISED = r"(?:better|good|great|nice|perfect|fine|excellent|awesome|best|nicer|worse|cool|impressive)"
+_REMARK = re.compile(
+    _POLITE
+    + rf"(?:{_NUMBERED}(?:'s| is| was| looks| seems| runs)\b(?:(?!\b(?:but|make|try|fix|use|reduce|please)\b).)*|i (?:like|prefer|want) {_NUMBERED}|(?:much|way|a lot|far) {_PRAISED}"
+    rf"|(?:{_ONE}|that)(?:'s| is| was| looks| seems)(?: (?!not\b)\w+){{0,2}}? (?:{_PRAISED}|faster|quicker)){_END}"
+)
+"""Remarks about a candidate or the last result, which ask for nothing."""
+
 _ACCEPT = re.compile(
     _POLITE
-    + rf"(?:accept|take|apply|keep|use|adopt)(?: (?:it|that|this|that one|this one|the best(?: one)?|the best candidate|(?:the )?(?:{_ORDINAL})(?: (?:one|candidate|version))?|#?\d+|(?:number|candidate|version) #?\d+))?{_END}"
+    + rf"(?:(?:accept|take|apply|keep|use|adopt)(?: {_ONE})?|(?:pick|choose|select|insert|put|go (?:with|for)|i'?ll (?:take|have)) {_ONE})"
+    rf"(?: (?:in|into|to) (?:(?:the|my|its) )?(?:file|cell|notebook|source|text|code))?{_END}"
 )
+_EARLIER = (
+    r"(?:to )?(?:(?:the|my|its) )?(?:(?:own|old|original|earlier|previous|last|first|initial) )*"
+    r"(?:original|version(?: before)?|kernel|code|one|text|mine|baseline|previous)"
+)
+"""Words for the version before."""
+
 _UNDO = re.compile(
     _POLITE
-    + rf"(?:undo|revert|roll ?back|restore|go back|take (?:it|that) back|put (?:it|that) back)(?: (?:it|that|this|the (?:last )?(?:change|version|one)|to (?:the )?(?:original|version before|previous(?: version)?)|the original))?{_END}"
+    + rf"(?:(?:undo|revert|roll ?back|restore|reset|(?:(?:go|switch|get|change) )?back|take (?:it|that) back|put (?:it|that) back)(?: (?:it|that|this|everything|the (?:last )?(?:change|one)|{_EARLIER}))?"
+    rf"|(?:give me |i want |put |bring )?(?:my|the) (?:own |old |original |earlier |previous )*(?:version|kernel|code|text) back){_END}"
 )
 
 _FOLLOWS = re.compile(
@@ -185,6 +211,8 @@ def read_intent(
     step = _step(prompt, text)
     if step is not None:
         return step
+    if _REMARK.match(text) and "?" not in prompt:
+        return Intent("unknown", prompt, A_REMARK)
     if is_question(text) or _EXPLAIN.match(text):
         return Intent("explain", prompt, QUESTION)
     for pattern, reason in _IMPOSSIBLE:

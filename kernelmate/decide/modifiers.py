@@ -9,33 +9,34 @@ from dataclasses import dataclass, field
 from kernelmate.records import Constraint, Preference
 
 _WORDS = """
-    a about above absolutely accuracy achieve achieved actually again all allow allowed allows also always am amount
-    an and any anything anyway are around as assign at attention avoid away back batch batches be because been
-    before being below best better big bit block blocks both bottleneck bound bring bringing buffer buffers but by
-    calculation call calls can can't cannot care cases change changing check choose code cols column columns compare
-    computation compute computed computes computing condition cost costs could count cuda cut data did divisible do
-    does doesn doesn't doing don don't done down each easy either element elements else enough especially etc
-    evaluate even every everything exact exactly exceed expected expense extra far fast few fewer fine first fit fix
-    float for four from full function further get gets getting give given global go goes going good gpu great guys
-    had half halve halved happen happens happy hard has have having he hello help her here hey hi high higher hot
-    how i i'd i'm i've if implement implementation important improve in inference inner input inputs instead
-    instruction instructions into is isn't it it's its itself just kb keep keeping keeps kept kernel kernels kib
-    know large larger last layer layernorm least leave left less let let's level like limit little load loaded loads
-    long look looks loop loops lot lots low lower made main make makes making many matmul matrix matter matters
-    maximum may maybe mb me mean means memory metric might mind minimal minimise minimize minimum more most much
-    multiple must my near necessary need needed needs never new next nice no not nothing now number numbers numpy
-    nvidia odd of off often ok okay on once one ones only onto operation operations opt optimal or original other
-    our out output outputs over overall part pass per perfectly perhaps place please pls plz possible possibly
-    prefer preferably present pressure probably problem process profiler program push put quite rather read reads
-    really reduce reduction reference register registers requirement requirements respect rest result results
-    rewrite rid right row rows run running runs safe same say says second see seems set shall shared should show
-    shows side similar simple since single size sizes small smaller so softmax some something soon spare speed spend
-    stay stays step still stop store stored stores such suggest sum sure take takes taking target tell than thank
-    thanks that that's the their them then there there's these they thing things think this those thread threads
-    three through thx tight time times to together too total touch training transform transpose try trying turn
-    twice two u unless until up ur us usage use used uses using value values variant version versions very want
-    wanted wants warp warps was way we we'd well were what when where which while whole width will wish with within
-    work working works would write writes writing wrong wrote yet you your yourself
+    a about above absolutely accuracy achieve achieved actually again ah all allow allowed allows alright also
+    always am amount an and any anything anyway are around as assign at attention avoid away back batch batches be
+    because been before being below best better big bit block blocks both bottleneck bound bring bringing buffer
+    buffers but by calculation call calls can can't cannot care cases change changing check choose code cols column
+    columns compare computation compute computed computes computing condition cool cost costs could count cuda cut
+    data did divisible do does doesn doesn't doing don don't done down each easy either element elements else enough
+    especially etc evaluate even every everything exact exactly exceed expected expense extra far fast few fewer
+    fine first fit fix float for four from full function further get gets getting give given global go goes going
+    good gpu great guys had half halve halved happen happens happy hard has have having he hello help her here hey
+    hi high higher hmm hot how hurt hurting i i'd i'm i've if implement implementation important improve in
+    inference inner input inputs instead instruction instructions into is isn't it it's its itself just kb keep
+    keeping keeps kept kernel kernels kib know large larger last layer layernorm least leave left less let let's
+    lets level like limit little load loaded loads long look looks loop loops lot lots low lower made main make
+    makes making many matmul matrix matter matters maximum may maybe mb me mean means memory metric might mind
+    minimal minimise minimize minimum more most much multiple must my nah near necessary need needed needs never new
+    next nice no nope not nothing now number numbers numpy nvidia odd of off often oh ok okay on once one ones only
+    onto operation operations opt optimal or original other our out output outputs over overall part pass per
+    perfectly perhaps place please pls plz possible possibly prefer preferably present pressure probably problem
+    process profiler program push put quite rather read reads really reduce reduction reference register registers
+    requirement requirements respect rest result results rewrite rid right row rows run running runs safe same say
+    says second see seems set shall shared should show shows side similar simple since single size sizes small
+    smaller so softmax some something soon spare speed spend stay stays step still stop store stored stores such
+    suggest sum sure take takes taking target tell than thank thanks that that's the their them then there there's
+    these they thing things think this those thread threads three through thx tight time times to together too total
+    touch training transform transpose try trying turn twice two u unless until up ur us usage use used uses using
+    value values variant version versions very want wanted wants warp warps was way we we'd well were what when
+    where which while whoa whole width will wish with within work working works would wow write writes writing wrong
+    wrote yeah yep yes yet you your yourself
 """
 
 FILLERS = frozenset(_WORDS.split())
@@ -213,6 +214,14 @@ STRUCTURES: tuple[tuple[str, str, str], ...] = (
         r"|(?:put|cache|keep|load|stage|stag)\w*(?: \w+){0,4} (?:in|into|to|through) (?:shared(?: memory)?|smem)",
     ),
     (
+        "several elements per thread",
+        r"grid-stride|vectorize|packs|pointwise|interleave",
+        r"(?:(?:each|every|one|a|per) thread (?:\w+ ){0,3}?)?(?:\d+|two|four|eight|several|multiple|more(?: than one)?|many) (?:elements?|values?|items?|outputs?|points?)"
+        r" (?:per|for each|for every|by each|by one|in each) thread"
+        r"|(?:each|every|one|a|per) thread (?:\w+ ){0,3}?(?:\d+|two|four|eight|several|multiple|more(?: than one)?|many) (?:elements?|values?|items?|outputs?|points?)(?: instead of (?:1|one))?"
+        r"|(?:thread )?coarsen\w*(?: the threads?)?",
+    ),
+    (
         "fused loops",
         r"online-softmax|single-pass|rows-|total",
         r"fus(?:e|ed|es|ing|ion)(?: (?:of )?(?:the |these |those |both |all |two |three |my |its )*(?:loops?|passes|kernels?|reductions?|steps?|stages?|operations?))?"
@@ -229,7 +238,7 @@ STRUCTURES: tuple[tuple[str, str, str], ...] = (
         "reciprocals instead of divisions",
         r"divide",
         r"(?:replac|hoist|remov|avoid|eliminat)\w* (?:the |all |any |slow |float )*divi\w+(?: (?:by|with) (?:an? |the )?(?:multipl\w+|reciprocals?|inverses?|shifts?))?"
-        r"|(?:get rid of|without|no|fewer) (?:the |all |any |slow |float )*divisions?|(?:precomput\w*|us(?:e|ing)|multiply by|with) (?:the |an? )*(?:reciprocals?|inverses?)\b|reciprocals(?: instead of divisions)?",
+        r"|(?:get rid of|without|no|fewer|avoid\w*|replac\w*|remov\w*|eliminat\w*) (?:the |all |any |slow |float |integer )*(?:divisions?|modul(?:o|us)|remainders?|mod)\b|(?:precomput\w*|us(?:e|ing)|multiply by|with) (?:the |an? )*(?:reciprocals?|inverses?)\b|reciprocals(?: instead of divisions)?",
     ),
     (
         "32-bit indices",
@@ -275,7 +284,7 @@ _STRUCTURES = [
     for words, authors, pattern in STRUCTURES
 ]
 _QUESTION = re.compile(
-    r"^\W*(?:why|what(?:'?s)?(?! i (?:want|need|ask)\w*| about \w+ing\b)|how(?! about)|where (?:is|are|does|do|did)|tell me (?:why|what|about)|explain)\b"
+    r"^\W*(?:why|what(?:'?s)?(?! i (?:want|need|ask)\w*| about \w+ing\b)|how(?! about)|(?:where|who|when)(?:'s| (?:is|are|was|does|do|did))|tell me (?:why|what|about)|explain)\b"
     r"|^\W*(?:is|are|does|did|was|were) (?!it possible|there (?:a|any) way)(?:it|this|that|the|there|my|these|those)\b"
     r"|^\W*(?:should|shall|do|did|may) (?:i|we)\b|^\W*which\b|^\W*(?:does|did) (?!not\b|nothing\b|something\b|the wrong\b)\w+\b|[^?]*\b(?:why|how come)\W*$"
     r"|^\W*(?!is it possible|is there (?:a|any) way)(?:which|where|who|when|is|are|does|do|did|has|was|will|should(?! you)|would(?! you))\b.*\?"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from typing import Literal
 
 from kernelmate.decide.metrics import METRICS, WORDS, bounded_metric, metric_value, violates
 from kernelmate.decide.modifiers import (
-    FILLERS,
     PromptModifiers,
     modifiers_sentence,
     read_modifiers,
@@ -16,6 +14,7 @@ from kernelmate.decide.modifiers import (
     unknown_words,
     without_questions,
 )
+from kernelmate.decide.spelling import fold
 from kernelmate.errors import UsageError
 from kernelmate.records import MetricName, Objective, Verdict
 
@@ -34,14 +33,19 @@ PHRASES: tuple[tuple[Asked, str], ...] = (
         r"|(?:gives?|gets?|returns?|produces?|outputs?|computes?) (?:me |only |sometimes )?(?:nans?|garbage)\b|race conditions?|data races?|deadlocks?"
         r"|(?:it|kernel|that|which|this|and) hangs?\b|hanging|infinite loops?|(?:never|does not|doesn'?t) (?:end|return|finish|terminat|stop)\w*|(?:gets?|is) stuck"
         r"|(?:results?|answers?|values?|outputs?|numbers?|sums?|it|kernel) (?:do(?:es)? not|don'?t|doesn'?t|never) (?:match|agree)\w*"
-        r"|(?:results?|answers?|values?|outputs?|numbers?|sums?) (?:differs?|disagrees?)\b|match(?:es)? (?:the |my )*(?:reference|expected)"
+        r"|(?:results?|answers?|values?|outputs?|numbers?|sums?) (?:differs?|disagrees?|diverges?)\b|match(?:es)? (?:the |my )*(?:reference|expected)"
         r"|(?:is|are|comes? out|goes) (?:still |always |sometimes |all |just |often )?(?:wrong|incorrect|garbage)\b|something(?:'s)? wrong\b"
         r"|only (?:works?|right|correct|passes) (?:for|if|when|with|at|on)\b|works? (?:only )?(?:for|if|when|with|at|on)\b[^,;.]*\b(?:but|and) (?:not|fails?|breaks?)"
         r"|(?:fails?|breaks?|wrong|broken) (?:for|if|when|with|at|on)\b"
         r"|(?:make it|let it|must|should|has to|needs? to) (?:also )?(?:handle|support|cope with|work (?:for|if|when|with|at|on))\b"
         r"|(?:add|adding|missing|needs?|lacks?) (?:a |the |some |missing )*(?:bounds?|boundary|range) (?:checks?|tests?|guards?)"
+        r"|(?:reads?|writes?|access\w*|goes|runs|index\w*|loads?|stores?) (?:\w+ ){0,3}?(?:past|beyond|outside) (?:\w+ ){0,2}?(?:end|bounds?|edge|limits?|array|buffer|row|range)s?\b"
+        r"|(?:missing|lacks?|forg[eo]t\w*) (?:(?:a|an|the|some|to|add) )*(?:barriers?|sync\w*(?: threads)?|(?:bounds? )?(?:checks?|guards?))\b"
+        r"|(?:barriers?|sync\w*(?: threads)?|(?:bounds? )?(?:checks?|guards?)) (?:(?:is|are) )?missing|off[ -]by[ -](?:one|\d+)"
+        r"|(?:that|it|this|there|here)'s (?:\w+ )?(?:wrong|incorrect|garbage|broken)\b|(?:gives?|returns?|produces?) (?:me |only |just |always )?(?:zeros?|0)\b"
         r"|out[ -]of[ -]bounds(?: accesse?s?)?|illegal (?:memory )?(?:address|access)(?:es)?|segfaults?|crash(?:es|ed|ing)?",
     ),
+    ("time", r"(?:(?:warps?|threads?|lanes?|branch\w*) (?:\w+ ){0,3}?)?diverg(?:e|es|ing|ent|ence)\b"),
     ("time", r"(?:shared(?: memory)? )?bank conflicts?|shared memory (?:traffic|accesse?s?|bandwidth|conflicts?)"),
     ("time", r"(?:increase|improve|raise|higher|better|more|max\w*|full|use|saturate) (?:the )?(?:\w+ )?bandwidth"),
     (
@@ -144,7 +148,7 @@ PERMITTED_FREELY = re.compile(
 NO_AMOUNT = " The error that is allowed has no size, so the kernel's tolerance holds; name one, such as: an error of 0.001 is fine."
 
 WEAK = (
-    r"\b(?:optimi[sz]\w*|tun(?:e|ed|ing)|efficien\w+|improv\w*|perform\w*|better)\b"
+    r"\b(?:optimi[sz]\w*|tun(?:e|ed|ing)|efficien\w+|improv\w*|perform\w*|better|boost\w*|squeez\w*|crawl\w*|sluggish\w*|snapp(?:y|ier)|takes? (?:\w+ ){0,2}?(?:(?:too|so) long|forever|ages))\b"
     r"|\b(?:in |to |at |takes? )?(?:under|below|less than|within|at most) \d+(?:\.\d+)? ?(?:[unmμ]s|(?:micro|milli|nano)seconds?)\b"
     r"|\b(?:beat\w*|outperform\w*|match\w*|as fast as) (?:the )?(?:cublas\w*|cudnn|cusparse|cufft|cub|thrust|(?:py)?torch\w*|eager|inductor|triton|nvcc)\b"
 )
@@ -192,53 +196,6 @@ In prompts that contain one, unknown words are not reported, since only the most
 _KNOWN = re.compile(
     "|".join((*(pattern.pattern for _, pattern in _VOCABULARY), MEND, READABLE, WEAK, GUARD_WORDS, LOWER, RAISE))
 )
-
-SPELLED = [
-    "shared",
-    "memory",
-    "register",
-    "registers",
-    "faster",
-    "quicker",
-    "fewer",
-    "speed",
-    "bandwidth",
-    "traffic",
-    "occupancy",
-    "accurate",
-    "accuracy",
-    "precision",
-    "performance",
-    "spill",
-    "spills",
-    "spilled",
-    "latency",
-    "throughput",
-    "optimize",
-    "reduce",
-    "increase",
-    "decrease",
-    "global",
-    "local",
-    "without",
-    "usage",
-    "runtime",
-    "coalescing",
-    "transactions",
-    "atomics",
-    "deterministic",
-    "vectorize",
-    "vectorise",
-    "tensor",
-    "unroll",
-    "loads",
-]
-"""Key words to which mistyped words are corrected."""
-
-NO_SLIPS = frozenset(
-    ["leads", "provision", "registry", "shaped", "shard", "share", "shares", "skill", "skills", "spell", "throughout"]
-)
-"""English words that are one letter away from a key word, and are not corrected; nor are fillers."""
 
 NOT_MEASURED = "How a kernel reads cannot be measured, so versions are held to being right and no slower; which reads best is yours to say."
 
@@ -441,50 +398,6 @@ def _asked(text: str) -> list[Asked]:
             named.append(metric)
             text = shorter
     return named or ([CORRECT] if re.search(MEND, text) else ["time"] if re.search(WEAK, text) else [])
-
-
-def fold(prompt: str) -> str:
-    """Converts to lower case, strips accents, and corrects mistyped key words."""
-    decomposed = unicodedata.normalize("NFKD", prompt.casefold().replace("ß", "ss"))
-    plain = re.sub("[\u0300-\u036f]", "", decomposed)
-    plain = unicodedata.normalize("NFKC", plain)
-    plain = re.sub(r"\b(?:this|next|last|first|second|one more) time\b", " ", plain)  # no wish for a shorter one
-    return re.sub(r"[a-z]{5,}", lambda word: _spell(word.group()), re.sub(r"[\s_]+", " ", plain))
-
-
-def _spell(word: str) -> str:
-    if word in SPELLED or word in FILLERS or word in NO_SLIPS:
-        return word
-    near = [known for known in SPELLED if _one_slip(word, known)]
-    return near[0] if near else word
-
-
-def _one_slip(word: str, known: str) -> bool:
-    """Returns True if a word is a mistyped form of a known word.
-
-    An error is a changed, missing, doubled or extra letter, or a swap of two neighbours. One is allowed, two for known
-    words of 9 letters or more; the first letters must be equal.
-    """
-    allowed = 2 if len(known) >= 9 else 1
-    if word[0] != known[0] or abs(len(word) - len(known)) > allowed:
-        return False
-    return _slips(word, known) <= allowed
-
-
-def _slips(left: str, right: str) -> int:
-    """Returns the optimal string alignment distance: insertions, deletions, changes and swaps of neighbours."""
-    before: list[int] = []
-    row = list(range(len(right) + 1))
-    for i, a in enumerate(left, 1):
-        last, before_last = row, before
-        row = [i]
-        for j, b in enumerate(right, 1):
-            cost = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (a != b))
-            if i > 1 and j > 1 and a == right[j - 2] and left[i - 2] == b:
-                cost = min(cost, before_last[j - 2] + 1)
-            row.append(cost)
-        before = last
-    return row[-1]
 
 
 def _other_target(prompt: str, baseline: Verdict | None) -> str:

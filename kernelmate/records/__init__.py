@@ -43,6 +43,7 @@ from kernelmate.records.findings import WITH_VALUES, WRONG_OUTPUTS, Finding, Fin
 from kernelmate.records.gate import Allowance, Gate, GatedKernel, GateMetric, MetricChange
 from kernelmate.records.history import CommandName, Cost, JudgementEntry, KnownKernel, Recorded
 from kernelmate.records.judging import (
+    AS_BASELINE,
     MOSTLY_LAUNCHING,
     NO_RACE_SEEN,
     BuildVariant,
@@ -101,6 +102,7 @@ from kernelmate.records.verdict import (
 )
 
 __all__ = [
+    "AS_BASELINE",
     "MOSTLY_LAUNCHING",
     "NO_RACE_SEEN",
     "SLOWDOWN",

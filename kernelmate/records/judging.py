@@ -26,6 +26,9 @@ from kernelmate.records.verdict import (
 MOSTLY_LAUNCHING = "mostly launching"
 """Prefix of the note on a time that consists mostly of launch overhead."""
 
+AS_BASELINE = "agrees with the baseline"
+"""Beginning of a reason for a version that was compared with nothing else."""
+
 NO_RACE_SEEN = "no race seen in"
 """Prefix of the reason that states how extensively races were searched for; nearly every version has it."""
 

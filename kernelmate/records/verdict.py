@@ -440,6 +440,16 @@ class Verdict:
         return self.compiled and self.correct is None and (open_cases or not self.cases)
 
     @property
+    def compared(self) -> bool:
+        """Returns True if a case was compared with the reference, whether or not the comparison can tell right from wrong."""
+        return any(case.held_against == "reference" for case in self.cases)
+
+    @property
+    def as_baseline(self) -> bool:
+        """Returns True if the version was compared with the baseline alone, which may be wrong itself."""
+        return {case.held_against for case in self.cases if case.correct is not None} == {"baseline"}
+
+    @property
     def unsupported(self) -> bool:
         """Returns True if the backend does not know a feature of the version, so that it was not judged."""
         return self.correct is None and any(one.code == FindingCode.UNSUPPORTED_INSTRUCTION for one in self.findings)

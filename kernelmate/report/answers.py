@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from kernelmate.decide.metrics import metric_value
-from kernelmate.decide.objective import fold, metrics_named
+from kernelmate.decide.objective import metrics_named
+from kernelmate.decide.spelling import fold
 from kernelmate.records import Cause, MetricName, Optimization, Verdict
 from kernelmate.report.roofline import BOUND_WORDS, share_words
 from kernelmate.report.words import (
@@ -48,8 +49,10 @@ _CAUSES = re.compile(rf"\b(?:why|explain|improve\w*|faster)\b|{_BOUND.pattern}")
 
 
 def causes_for(question: str, said: Sequence[str], causes: Sequence[Cause]) -> Sequence[Cause]:
-    """Returns the causes to show below what answers a question: none if the question is only about a figure."""
-    return causes if not said or _CAUSES.search(fold(question)) else ()
+    """Returns the causes to show below what answers a question: none if it is only about a figure or about candidates."""
+    text = fold(question)
+    of_candidates = _TURNED_DOWN.search(text) or _CHANGED.search(text)
+    return causes if not said or (_CAUSES.search(text) and not of_candidates) else ()
 
 
 def answers(question: str, verdict: Verdict, search: Optimization | None = None) -> tuple[str, ...]:
@@ -91,8 +94,9 @@ def _turned_down(text: str, search: Optimization) -> Iterator[str]:
     chosen = [named] if named is not None else range(1, len(search.candidates) + 1)
     down = [(place, one) for place in chosen if not (one := search.candidates[place - 1]).verdict.accepted]
     for place, one in down[:_MOST]:
-        reasons = "; ".join(map(one_line, one.verdict.reasons)) or standing(one.verdict)[0]
-        yield f"{place} ({one.candidate.author}): {reasons.rstrip('.')}."
+        said, reasons = standing(one.verdict)[0], "; ".join(map(one_line, one.verdict.reasons))
+        because = f": {reasons.rstrip('.')}" if reasons else ""
+        yield f"{place} ({one.candidate.author}) is {said.replace('does', 'one that does')}{because}."
     if len(down) > _MOST:
         yield f"{len(down) - _MOST} more are in the list of the last result."
     if not down:

@@ -120,7 +120,8 @@ def candidate_names(judged: Sequence[Judged], *, whole: bool = False) -> list[st
 
 
 def author_name(author: str) -> str:
-    """Returns an author's name without the kind of a built-in one."""
+    """Returns an author's name without the kind of a built-in one, and without the model that chose it."""
+    author = author.partition(", chosen by ")[0]
     return author.removeprefix("recipe:").removeprefix("synthesis:").removeprefix("triton:")
 
 

@@ -64,7 +64,7 @@ Draw = Callable[[Scene], str]
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Candidates with equal figures, represented by the first of them.
+    """Candidates with equal figures, or that were rejected for the same reason, represented by the first of them.
 
     Attributes:
         numbers: their numbers in the search's order, from 1.
@@ -101,8 +101,10 @@ def grouped(candidates: Sequence[Judged]) -> list[Alike]:
 
 
 def _alike(one: Verdict, other: Verdict) -> bool:
-    if one.accepted is False or words.standing(one) != words.standing(other):
+    if words.standing_because(one) != words.standing_because(other):
         return False
+    if one.accepted is False:
+        return True  # for the same reason
     left, right = one.objective, other.objective
     if left is None or right is None or left.after is None or right.after is None:
         return False
@@ -160,10 +162,17 @@ def optimization_parts(
     if not optimization.candidates:
         return [*parts, *_findings_of(optimization.baseline, baseline), *bullets(optimization.notes)]
     versions = charted(optimization, number)
-    parts += [*charts(versions, draw), *narrow_charts(versions if number is None else versions[:NARROW_VERSIONS], draw)]
+    drawn = [*charts(versions, draw), *narrow_charts(versions if number is None else versions[:NARROW_VERSIONS], draw)]
     if number is None:
+        wrong = all(one.verdict.correct is False for one in optimization.candidates)
+        answer = (
+            [*_others(optimization, None, opened=True), *folded("charts", "Charts", drawn)]
+            if wrong
+            else [*drawn, *_others(optimization, None, opened=True)]
+        )
         notes = [_provenance(optimization.baseline), *bullets(optimization.notes), *more]
-        return [*parts, *_others(optimization, None, opened=True), *folded("notes", "Notes", notes)]
+        return [*parts, *answer, *folded("notes", "Notes", notes)]
+    parts += drawn
     judged = optimization.candidates[number - 1]
     changed = changed_table(optimization.baseline, judged.verdict)
     why = [
@@ -296,13 +305,13 @@ def _others(optimization: Optimization, number: int | None, *, opened: bool = Fa
 def _line(one: Alike, number: int | None, labels: Sequence[str]) -> str:
     verdict = one.first.verdict
     numbers = [other for other in one.numbers if other != number]
-    word, tone = words.standing_because(verdict)
+    (word, tone), said = words.standing(verdict), words.standing_because(verdict)[0]
     gain = words.gain_sentence(verdict, concluded=not verdict.undecided) if tone != "bad" else ""
     same = ", ".join(f"<span{_marked(other, one.first)}>{other}</span>" for other in numbers[1:])
     alike = f" (alike: {same})" if same else ""
     facts = f"{text(gain)}, " if gain else ""
     name = f"<code{_marked(numbers[0], one.first)}>{text(labels[numbers[0] - 1])}</code>"
-    return f"<li>{name}{alike} {facts}{toned(word, tone)}</li>"
+    return f"<li>{name}{alike} {facts}{toned(word, tone)}{text(said.removeprefix(word))}</li>"
 
 
 def _everything(optimization: Optimization, judged: Judged, more: Sequence[str]) -> list[str]:
@@ -434,7 +443,7 @@ def _findings(verdict: Verdict, sources: SourceLines) -> list[list[str]]:
             lines.append(f"<pre>{''.join(map(code_line, excerpt))}</pre>")
         if place == 0 and wrong is not None and one.code not in WITH_VALUES:
             lines.append(
-                f"<p>at {text(words.size_words(wrong.size))}: <code>{text(words.wrong_words(wrong.first_wrong))}</code></p>"
+                f"<p>at {text(words.size_words(wrong.size) if wrong.size else 'its only size')}: <code>{text(words.wrong_words(wrong.first_wrong))}</code></p>"
             )
         blocks.append([*lines, "</div>"])
     return blocks

@@ -189,7 +189,7 @@ def _right_words(verdict: Verdict) -> str:
     right = sum(case.correct is True for case in cases)
     worst = max(map(_error, cases))
     said = f"worst {number(float(f'{worst:.2g}'))}" if math.isfinite(worst) else "worst not finite"
-    return f"{right} of {len(cases)} right, {said}"
+    return f"{right} of {len(cases)} {'as baseline' if verdict.as_baseline else 'right'}, {said}"
 
 
 def _case_mark(middle: float, case: Case, at: Callable[[float], float], color: str) -> Shape:

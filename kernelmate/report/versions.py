@@ -397,7 +397,7 @@ def best_line(optimization: Optimization) -> Text:
 
 
 def trying_line(state: SearchState, elapsed_s: float | None = None, *, with_time: bool = True) -> str:
-    """Formats progress: `judging recipe:vectorize | 7 judged | 12 s of 30 s | best 2.31x recipe:restrict`.
+    """Formats progress: `judging recipe:vectorize | 7 tried | 12 s of 30 s | best 2.31x recipe:restrict`.
 
     A quick evaluation reads `trying` instead of `judging`.
 
@@ -408,7 +408,7 @@ def trying_line(state: SearchState, elapsed_s: float | None = None, *, with_time
     """
     elapsed_s = state.elapsed_s if elapsed_s is None else elapsed_s
     limit = "" if state.budget_s is None else f" of {state.budget_s:g} s"
-    parts = [f"{'trying' if state.quick else 'judging'} {state.author}", f"{state.tried} judged"]
+    parts = [f"{'trying' if state.quick else 'judging'} {state.author}", f"{state.tried} tried"]
     if with_time:
         parts.append(f"{elapsed_s:.0f} s{limit}")
     if state.best is not None:

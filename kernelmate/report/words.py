@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from kernelmate.records import (
+    AS_BASELINE,
     NO_RACE_SEEN,
     Alternative,
     Case,
@@ -349,7 +350,11 @@ def correctness_words(verdict: Verdict) -> tuple[str, Tone]:
             return "not known", "doubt"
         if not verdict.cases:
             return "not run", "plain"
-        return "not known: there is nothing to compare with", "doubt"
+        if verdict.unreached:
+            return "not known", "doubt"
+        if verdict.compared:
+            return "its cases cannot tell right from wrong", "doubt"
+        return "not compared, since there is no reference", "doubt"
     if verdict.assumes:
         return f"right where {' and '.join(verdict.assumes)}, which it assumes", "doubt"
     if wrong:
@@ -436,14 +441,17 @@ def gain_sentence(verdict: Verdict, *, concluded: bool = True) -> str:
 
 
 def cases_sentence(verdict: Verdict) -> tuple[str, Tone]:
-    """Formats `right on 14 cases`, `wrong on 3 of 14 cases`; otherwise as `correctness_words`."""
+    """Formats `right on 14 cases`, `wrong on 3 of 14 cases`, `as the baseline on 14 cases`; otherwise as `correctness_words`."""
     judged = [case for case in verdict.cases if case.correct is not None]
     wrong = sum(case.correct is False for case in judged)
     if not verdict.compiled or not judged or verdict.correct is None:
         return correctness_words(verdict)
     if wrong:
         return f"wrong on {wrong} of {plural(len(judged), 'case')}", "bad" if verdict.correct is False else "doubt"
-    return (f"right on {plural(len(judged), 'case')}", "good") if verdict.correct else correctness_words(verdict)
+    if not verdict.correct:
+        return correctness_words(verdict)
+    agrees = "as the baseline" if verdict.as_baseline else "right"
+    return f"{agrees} on {plural(len(judged), 'case')}", "good"
 
 
 def stopped_words(judged: int, best: int | None) -> str:
@@ -460,7 +468,7 @@ def further_reasons(verdict: Verdict) -> tuple[str, ...]:
 
 def distinguishing_reasons(verdict: Verdict) -> tuple[str, ...]:
     """Returns reasons and trade-offs that distinguish versions in a list."""
-    reasons = tuple(reason for reason in verdict.reasons if not reason.startswith(NO_RACE_SEEN))
+    reasons = tuple(reason for reason in verdict.reasons if not reason.startswith((NO_RACE_SEEN, AS_BASELINE)))
     return reasons + trade_off_lines(verdict)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelmate.config import Settings
+from kernelmate.decide.acceptance import not_shown_right
 from kernelmate.errors import CompileTimeout, InputError, KernelmateError, LaunchTooLarge
 from kernelmate.records import (
     Allowance,
@@ -191,7 +192,7 @@ class ChangeGate:
         if new.guessed:
             notes.append("judged with a guessed contract: write it into the file to have it judged by more than this")
         if new.ran and verdict.correct is None and verdict.compiled:
-            notes.append("nothing shows that it is right: give the contract a reference")
+            notes.append(not_shown_right(verdict))
         root = Path(self.repository.root)
         return replace(
             place,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernelmate.decide.acceptance import not_shown_right
 from kernelmate.decide.metrics import rightness
 from kernelmate.records import Objective, Verdict
 
@@ -82,7 +83,7 @@ def _not_worth_mending(baseline: Verdict) -> str | None:
     if right is None and baseline.findings:
         return f"The kernel could not be judged ({baseline.findings[0].code}), so nothing was tried. {baseline.findings[0].message}"
     if right is None:
-        return "Nothing was found wrong, and nothing shows that it is right: give the contract a reference."
+        return f"Nothing was found wrong, and {not_shown_right(baseline)}."
     if right and any(finding.severity == "warning" for finding in baseline.findings):
         return "The kernel is right at the sizes that are listed, so there is nothing to repair; what it is warned of is of other sizes."
     if right:

@@ -43,7 +43,7 @@ from kernelmate.session.recording import Recorder
 from kernelmate.session.references import ignored_keys, with_objective, with_reference, with_sizes
 from kernelmate.session.searching import OnJudged, OnTrying, Search
 from kernelmate.session.verdicts import compiled_verdict
-from kernelmate.source import contract_for, infer_contract, parse_contract
+from kernelmate.source import contract_for, infer_contract, merge_contract, parse_contract
 from kernelmate.suggest.base import Suggester
 from kernelmate.worker.client import JudgeWorker, OnProgress, Worker
 
@@ -225,6 +225,7 @@ class Session:
         reference: str | None = None,
         *,
         contract: Contract | None = None,
+        launch: Contract | None = None,
     ) -> Comparison:
         """Judges a candidate against a kernel, by the kernel's contract.
 
@@ -238,6 +239,7 @@ class Session:
             sizes: replace the contract's sizes; the first is the headline.
             reference: replaces the contract's and the settings'.
             contract: replaces the kernel's own.
+            launch: a contract with the candidate's launch, if its text has none.
 
         Raises:
             InputError: a contract, sizes or the reference need a change.
@@ -246,7 +248,7 @@ class Session:
         """
         context = replace(self._context(kernel, sizes, reference, contract), executed=True)
         own = parse_contract(candidate, context.contract)
-        in_force = context.contract if own is None else own
+        in_force = merge_contract(context.contract, launch) if own is None else own
         beside = self._beside(context)
         baselines = context.baselines()
         objective = None if prompt is None else read_objective(prompt, baselines[0].verdict)

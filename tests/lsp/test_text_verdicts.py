@@ -212,7 +212,7 @@ def test_a_search_that_finds_nothing_names_the_limiter_and_what_came_nearest(tmp
 
 
 def test_the_lens_draws_the_last_times_and_compares_with_the_pinned_version(tmp_path: Path) -> None:
-    slower = SCALE.replace("y[i] = a * x[i];", "{ float v = x[i]; for (int k = 0; k < 64; ++k) v = v * 0.5f + 1.0f; y[i] = v > 0.0f ? a * x[i] : a * x[i]; }")  # fmt: skip
+    slower = SCALE.replace("y[i] = a * x[i];", "{ float v = x[i]; for (int k = 0; k < 512; ++k) v = v * 0.5f + 1.0f; y[i] = v > 1e9f ? v : a * x[i]; }")  # fmt: skip
 
     async def scenario() -> None:
         async with editor(tmp_path) as it:
@@ -229,9 +229,15 @@ def test_the_lens_draws_the_last_times_and_compares_with_the_pinned_version(tmp_
             lens = (await it.lenses(uri))[-1]
             assert 0 < lens.index("predicted") < lens.index("the pinned version's speed") < lens.index("regs")
             assert len([one for one in lens if one in BARS]) == 2
-            for _ in range(12):
+            for _ in range(8):
                 await it.command("kernelmate.benchmark", uri=uri)
             assert len([one for one in (await it.lenses(uri))[-1] if one in BARS]) == 10
+            await it.command("kernelmate.benchmark", uri=uri)
+            assert not set(BARS) & set((await it.lenses(uri))[-1]), "bars of one height tell nothing"
+            it.change(uri, SCALE.replace("a * x[i]", "b * x[i]"))
+            await it.problems(uri)
+            await it.command("kernelmate.benchmark", uri=uri)
+            assert (await it.lenses(uri))[-1].count("does not compile") == 1
 
     run(scenario())
 

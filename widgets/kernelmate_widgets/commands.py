@@ -37,6 +37,8 @@ def run(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
 
         near = difflib.get_close_matches(options.command, COMMANDS, n=1)
         hint = f"Did you mean {near[0]}?" if near else f"Commands are {', '.join(COMMANDS)}."
+        if options.command in magics.notebook.known:  # a prompt to a kernel, without the command
+            hint = f'To search, say %kernelmate optimize {options.command} "{" ".join(options.words) or "make it faster"}".'
         raise UsageError(f"There is no command {options.command!r}.", hint=hint)
     if options.help:
         display(views_bundle(*help_lines(options.command)), raw=True)
@@ -219,11 +221,11 @@ def _compare(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
 
     handle = handle_named(magics.shell.user_ns, first.partition(":")[0])
     before, contract = _version(magics, first)
-    after, _ = _version(magics, second)
+    after, launch = _version(magics, second)
     session = magics.notebook.session(magics.notebook.known[handle.name].options)
     with magics.progress(quiet=options.quiet) as progress:
         with magics.notebook.listening(progress.stage):
-            found = session.compare(before, after, contract=contract)
+            found = session.compare(before, after, contract=contract, launch=launch)
         progress.result(views_bundle(comparison_view(found.baseline, found.candidate, sources_of(after))))
     return magics.give(MagicResult(found.candidate), options)
 

@@ -21,7 +21,7 @@ import numpy as np
 from kernelmate.errors import UsageError
 from kernelmate.records import Argument, Contract, Kernel, Parameter
 from kernelmate.source import infer_contract, parse_contract
-from kernelmate.source.expressions import BLOCK_NAMES, RESERVED, ExpressionError, check_names
+from kernelmate.source.expressions import BLOCK_NAMES, RESERVED, ExpressionError, names_in
 from kernelmate.source.infer_accesses import array_accesses
 from kernelmate_widgets.arguments import CallArgument, check_against, read_arguments, scalar_of, solve_size
 from kernelmate_widgets.arrays import LiveArray, live_array
@@ -275,11 +275,8 @@ def _with_launch(contract: Contract, wanted: LineArguments, names: Mapping[str, 
 def _sides(text: str, option: str, known: set[str], names: Mapping[str, str], evaluate: Evaluate) -> tuple[str, ...]:
     """Returns one to three grid or block expressions over the contract's sizes, or values evaluated in Python."""
     parts = split(text)
-    renamed = [_renamed(part, names) for part in parts]
     try:
-        for part in renamed:
-            check_names(part, known)
-        sides: tuple[str, ...] = tuple(renamed)
+        sides: tuple[str, ...] = tuple(_over_sizes(part, option, known, names, evaluate) for part in parts)
     except ExpressionError:
         value = value_of(text, evaluate, option)
         several = value if isinstance(value, tuple | list) else (value,)
@@ -292,15 +289,21 @@ def _sides(text: str, option: str, known: set[str], names: Mapping[str, str], ev
     return sides
 
 
-def _renamed(text: str, names: Mapping[str, str]) -> str:
-    """Returns an expression in which the user's names are replaced by the kernel's."""
-    try:
-        tree = ast.parse(text, mode="eval")
-    except SyntaxError:
-        return text
+def _over_sizes(text: str, option: str, known: set[str], names: Mapping[str, str], evaluate: Evaluate) -> str:
+    """Returns an expression over the contract's sizes; any other name is replaced by the whole number that it holds.
+
+    Raises:
+        ExpressionError: it is not an expression of contracts, or another name holds something else.
+        UsageError: another name is not defined.
+    """
+    others = {name for name, _ in names_in(text) if names.get(name, name) not in known}
+    values = {name: value_of(name, evaluate, option) for name in sorted(others)}
+    if not all(isinstance(one, int | np.integer) and not isinstance(one, bool) for one in values.values()):
+        raise ExpressionError(f"{text!r} is not an expression over sizes.")
+    tree = ast.parse(text.strip(), mode="eval")
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
-            node.id = names.get(node.id, node.id)
+            node.id = str(int(values[node.id])) if node.id in values else names.get(node.id, node.id)
     return ast.unparse(tree)
 
 

@@ -51,6 +51,8 @@ def figures_phrase(known: DocumentState, reading: Reading, spot: DocumentKernel)
         resources = resource_phrase(checked.verdicts[0])
     benched = known.benchmark_of(spot)
     if benched is not None and benched.verdicts:
+        if not benched.verdicts[0].compiled and is_current(benched.kernel, spot):
+            first = ""  # the result says the same
         result = [benchmark_phrase(benched, spot), pinned_phrase(known, spot, benched)]
         spark = spark_line(known.times.get(spot.id, ()))
     return " · ".join(part for part in (first, *result, resources, spark) if part)
@@ -76,9 +78,9 @@ def pinned_phrase(known: DocumentState, spot: DocumentKernel, benched: Benched) 
 
 
 def spark_line(times: Sequence[float]) -> str:
-    """Draws times as bars whose height is proportional to the time: `█▆▃`; empty for fewer than two."""
+    """Draws times as bars whose height is proportional to the time: `█▆▃`; empty if all bars would be equally high."""
     most = max(times, default=0.0)
-    if len(times) < 2 or most <= 0:
+    if most <= 0 or min(times) > most * (1 - 0.5 / (len(BARS) - 1)):
         return ""
     return "".join(BARS[round(one / most * (len(BARS) - 1))] for one in times)
 

@@ -272,6 +272,17 @@ def test_whole_numbers_that_rise_stay_where_they_are_and_others_are_shuffled(tmp
     assert (other != positions).any()
 
 
+def test_whole_numbers_that_repeat_are_drawn_anew_from_their_values(tmp_path) -> None:
+    codes = np.random.default_rng(1).integers(3, 20, 64).astype(np.int32)
+    first, other = codes, drawn(live_contract(codes, tmp_path), 1)
+    assert set(other) <= set(codes)
+    assert first.sum() != other.sum()
+    assert other.max() < first.max()
+    assert (np.bincount(first, minlength=20) != np.bincount(other, minlength=20)).any()
+    flags = np.resize(np.array([1, 0, 0], np.int32), 64)
+    assert set(drawn(live_contract(flags, tmp_path), 1)) == {0, 1}, "extreme values are kept where there are no others"
+
+
 def test_other_sizes_take_the_contracts_distribution_else_values_of_the_array(tmp_path) -> None:
     array = np.full(64, 5, np.float32)
     assert (drawn(live_contract(array, tmp_path, " | uniform(1, 2)"), 0, {"n": 9}) < 2).all()

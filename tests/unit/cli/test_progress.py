@@ -124,8 +124,7 @@ def test_the_line_says_what_is_tried_and_the_best_so_far_and_the_first_accepted_
         assert stream.drawn.wait(30)
     shown = stream.getvalue()
     assert (
-        "judging recipe:vectorize+launch | 7 judged | 12 s of 30 s | best 2.31x recipe:restrict (compiling 2/3)"
-        in shown
+        "judging recipe:vectorize+launch | 7 tried | 12 s of 30 s | best 2.31x recipe:restrict (compiling 2/3)" in shown
     )
     assert "first accepted: recipe:restrict 2.31x after " in shown
     assert "first accepted: recipe:later" not in shown
@@ -134,10 +133,10 @@ def test_the_line_says_what_is_tried_and_the_best_so_far_and_the_first_accepted_
 @pytest.mark.parametrize(
     ("state", "line"),
     [
-        (SearchState("recipe:x", True, 0, 0.2, None, None), "trying recipe:x | 0 judged | 0 s"),
+        (SearchState("recipe:x", True, 0, 0.2, None, None), "trying recipe:x | 0 tried | 0 s"),
         (
             SearchState("local:\x1bm", False, 3, 4.0, 60.0, judged("recipe:y", 1.5, None)),
-            "judging local:\\x1bm | 3 judged | 4 s of 60 s | best ~1.50x recipe:y",
+            "judging local:\\x1bm | 3 tried | 4 s of 60 s | best ~1.50x recipe:y",
         ),
     ],
 )

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from kernelmate.decide.intent import SUGGESTED, Intent, chips_of, modifier_prompts, read_intent, restated
 from kernelmate.decide.modifiers import FILLERS, STRUCTURES
-from kernelmate.decide.objective import fold, read_objective
+from kernelmate.decide.objective import read_objective
+from kernelmate.decide.spelling import fold
 from kernelmate.records import Objective
 
 
@@ -194,7 +195,44 @@ PROMPTS: dict[str, Means] = {
     "memory does not matter, make it fast": search("time"),
     "without changing the signature make it faster": search("time"),
     "again": UNKNOWN,
+    # As people write: without apostrophes, with typographic ones, abbreviated.
+    "don’t change the block size, make it faster": search("time", "the block size unchanged"),
+    "what’s the bottleneck": EXPLAIN,
+    "wheres the time going": EXPLAIN,
+    "where's the race": EXPLAIN,
+    "hows the occupancy": EXPLAIN,
+    "faster w/o shared mem": search("time", "no shared memory"),
+    "less registers w/o hurting occupancy": search("registers", "not at the cost of occupancy"),
+    "this thing crawls, do something about it": search("time"),
+    "squeeze out the last few percent": search("time"),
+    "squeeze the registers": search("registers"),
+    "boost occupancy": search("occupancy"),
+    "takes forever": search("time"),
+    "kernel is sluggish on small inputs": search("time"),
+    "the threads in a warp diverge a lot, fix that": search("time"),
+    "reduce warp divergence": search("time"),
+    "the results diverge from the reference": search("correct"),
+    "there's a __syncthreads missing": search("correct"),
+    "you forgot a barrier": search("correct"),
+    "it reads past the end of x": search("correct"),
+    "it writes beyond the end of the array for odd n": search("correct"),
+    "sometimes the sum is off by one": search("correct"),
+    "thats wrong, it gives 0 for n=1": search("correct", "n = 1"),
+    "let each thread handle 4 elements": search("time", "several elements per thread"),
+    "process more than one element per thread": search("time", "several elements per thread"),
+    "avoid the modulo": search("time", "reciprocals instead of divisions"),
+    "is it safe for n = 0?": EXPLAIN,
+    "lorem ipsum dolor": UNKNOWN,
+    "rm -rf /": UNKNOWN,
     # Steps with what was found.
+    "use number 3 instead": ACCEPT,
+    "accept the fastest one": ACCEPT,
+    "let's go with 2": ACCEPT,
+    "go with the first one then": ACCEPT,
+    "put candidate 1 into the file": ACCEPT,
+    "go back to my version": UNDO,
+    "back to the original please": UNDO,
+    "restore my code": UNDO,
     "undo": UNDO,
     "revert that": UNDO,
     "take it": ACCEPT,
@@ -214,6 +252,18 @@ PROMPTS: dict[str, Means] = {
     "without shared memory": search("time", "no shared memory", earlier=FASTER),
     "again, but less shared memory this time": search("shared_bytes", "no atomics", earlier="faster without atomics"),
     "why?": Means("explain", earlier=FASTER),
+    "why was #2 rejected": Means("explain", earlier=FASTER),
+    "difference between 1 and 3": Means("explain", earlier=FASTER),
+    "even faster": search("time", earlier=FASTER),
+    "that is not good enough, make it faster": search("time", earlier=FASTER),
+    "nah, the second one is better": Means("unknown", earlier=FASTER),
+    "#3 is slower than #1": Means("unknown", earlier=FASTER),
+    "number 2 is good but reduce the registers": search("registers", earlier=FASTER),
+    "much better, thanks!": Means("unknown", earlier=FASTER),
+    "that's faster": Means("unknown", earlier=FASTER),
+    "i like number 2": Means("unknown", earlier=FASTER),
+    "yes please": Means("unknown", earlier=FASTER),
+    "no more": Means("unknown", earlier=FASTER),
     "and shared memory?": Means("explain", earlier=FASTER),
     "and check the occupancy": Means("explain", earlier=FASTER),
     "not with shuffles": search("time", "without shuffles within a warp", earlier=FASTER),

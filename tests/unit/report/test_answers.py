@@ -12,6 +12,7 @@ from kernelmate.records import Cause, Optimization, Resources, Verdict
 from kernelmate.report.answers import answers, causes_for
 from kernelmate.report.causes import causes_html, causes_json, causes_view
 from kernelmate.report.excerpt import SourceLines
+from kernelmate.report.words import standing
 
 
 @pytest.mark.parametrize(
@@ -77,6 +78,8 @@ def test_questions_about_candidates_are_answered_by_the_last_search(optimization
     assert [one.partition(" ")[0] for one in told] == [str(place) for place in down[:5]]
     (said,) = answers(f"why was {down[0]} rejected?", baseline, optimization)
     assert said.rstrip(".").endswith(optimization.candidates[down[0] - 1].verdict.reasons[-1].rstrip("."))
+    first = optimization.candidates[down[0] - 1]
+    assert f"({first.candidate.author}) is {standing(first.verdict)[0]}" in said, "it may be undecided instead"
     assert answers("why was #99 rejected?", baseline, optimization) == ("The last search has no candidate 99.",)
     others = answers("why was the version with 256 threads rejected?", baseline, optimization)
     assert others == told, "256 is no candidate's number"
@@ -122,3 +125,4 @@ def test_causes_follow_where_the_question_is_about_them(question: str, shown: bo
     assert said
     assert causes_for(question, said, (cause,)) == ((cause,) if shown else ())
     assert causes_for("what did you change?", (), (cause,)) == (cause,)
+    assert causes_for("why was #2 rejected?", ("2 (unroll) is undecided.",), (cause,)) == (), "of a candidate alone"

@@ -15,6 +15,7 @@ from kernelmate.records import (  # fmt: skip
     Alternative,
     Finding,
     FindingCode,
+    FirstWrong,
     Kernel,
     ObjectiveResult,
     Optimization,
@@ -25,6 +26,7 @@ from kernelmate.records import (  # fmt: skip
     Verdict,
     Work,
 )
+from kernelmate.report import words
 from kernelmate.report.chart import ChartVersion, candidate_labels, candidate_names
 from kernelmate.report.drawing import Mark, Rect, Scene, TextShape, shortened, text_width
 from kernelmate.report.excerpt import SourceLines
@@ -80,10 +82,47 @@ def test_the_answer_is_in_view_and_the_rest_folded(optimization: Optimization, k
 def test_rejected_candidates_say_why_and_compiled_ones_are_not_called_accepted(
     optimization: Optimization, kernel: Kernel
 ) -> None:
-    page = "".join(optimization_parts(optimization, kernel))
+    page = re.sub(r"</?span[^>]*>", "", "".join(optimization_parts(optimization, kernel)))
     assert "rejected: wrong-at-size: the last 85 columns of each row are never written" in page
     assert "does not compile: identifier &quot;colz&quot; is undefined" in page
     assert not re.search(r"\baccepted\b", re.sub(r"<[^>]+>", "", page), re.IGNORECASE)
+
+
+def test_candidates_rejected_for_the_same_reason_are_one_line_and_wrong_ones_no_chart(
+    optimization: Optimization, kernel: Kernel
+) -> None:
+    bad = next(one for one in optimization.candidates if one.verdict.accepted is False and one.verdict.compiled)
+    bad = replace(bad, verdict=replace(bad.verdict, correct=False))
+    other = replace(bad, verdict=replace(bad.verdict, reasons=("wrong-values: y[0] is 1 and should be 2",)))
+    failed = replace(optimization, candidates=(bad, other, bad, bad), best=None)
+    assert [one.numbers for one in grouped(failed.candidates)] == [(1, 3, 4), (2,)]
+    parts = optimization_parts(failed, kernel)
+    assert len(re.findall("<li><code", "".join(parts))) == 2
+    assert "<figure>" not in re.sub(r'<details data-fold="charts">.*?</details>', "", "".join(parts), flags=re.DOTALL)
+    assert "<figure>" in "".join(parts)
+
+
+def test_a_version_without_a_reference_is_as_the_baseline_and_rejected_for_what_it_lacks(measured: Verdict) -> None:
+    alone = replace(measured, cases=tuple(replace(case, held_against="baseline") for case in measured.cases))
+    assert words.cases_sentence(alone)[0].startswith("as the baseline on")
+    assert words.cases_sentence(measured)[0].startswith("right on")
+    assert "as baseline" in " ".join(texts(correctness_scene([ChartVersion("1", alone)])))
+    reasons = ("agrees with the baseline; the contract names no reference", "0.91x as fast")
+    assert words.standing_because(replace(alone, accepted=False, reasons=reasons))[0] == "rejected: 0.91x as fast"
+
+
+def test_wrong_values_of_a_kernel_without_sizes_are_at_its_only_size(measured: Verdict) -> None:
+    finding = Finding(FindingCode.SHARED_RACE, "error", "thread 0 reads what thread 3 has written")
+    case = replace(measured.cases[0], size={}, correct=False, first_wrong=FirstWrong("y", (0,), 1.0, 2.0))
+    bad = replace(measured, accepted=False, correct=False, findings=(finding,), cases=(case,))
+    assert "<p>at its only size: <code>" in "".join(verdict_parts(bad, SourceLines()))
+
+
+def test_the_model_that_chose_a_rewrite_is_no_part_of_its_name(optimization: Optimization) -> None:
+    judged = optimization.candidates[0]
+    chosen = replace(judged.candidate, author="recipe:unroll+vectorize, chosen by local:starter")
+    assert candidate_names([replace(judged, candidate=chosen)]) == ["unroll+vectorize"]
+    assert candidate_names([replace(judged, candidate=chosen)], whole=True) == [chosen.author]
 
 
 def test_what_a_person_accepted_is_called_accepted(optimization: Optimization, kernel: Kernel) -> None:

@@ -42,6 +42,53 @@ def test_live_objects_are_judged_and_give_the_contract(notebook, arrays) -> None
     np.testing.assert_allclose(notebook.names["y"], notebook.names["x"].sum(axis=1), rtol=1e-5, atol=1e-5)
 
 
+HISTOGRAM = """\
+__global__ void histogram(const int* codes, int* bins, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) atomicAdd(&bins[codes[i]], 1);
+}
+"""
+
+
+@pytest.fixture
+def counted(notebook):
+    """A notebook with an integer array and its histogram as reference."""
+    notebook.run("import numpy as np\ncodes = np.random.default_rng(7).integers(0, 16, 300).astype(np.int32)")
+    notebook.run("bins, n = np.zeros(16, np.int32), codes.size")
+    notebook.run("def counts(codes):\n    return np.bincount(codes, minlength=16).astype(np.int32)")
+    return notebook
+
+
+def test_a_launch_over_scalars_that_are_no_sizes_has_their_values(counted) -> None:
+    counted.run('%%kernelmate --args codes,bins,n --grid "cdiv(n, block)" --block 64 --ref counts\n' + HISTOGRAM)
+    contract = counted.names["histogram"].contract
+    assert contract.sizes == ({},), "integer arrays have no sizes that could be varied"
+    assert contract.grid == ("cdiv(300, block)",)
+
+
+def test_a_launch_names_the_variable_that_is_not_defined(counted) -> None:
+    cell = '%%kernelmate --args codes,bins,n --grid "cdiv(m, block)" --block 64\n' + HISTOGRAM
+    assert "--grid: m has no value" in str(counted.run(cell, fails=True).error)
+
+
+def test_what_does_not_depend_on_the_order_of_integers_is_still_judged(counted) -> None:
+    line = "%%kernelmate --args codes,bins,n --grid 5 --block 64 --ref counts\n"
+    counted.run(line + HISTOGRAM)
+    assert counted.names["histogram"].verdict.correct is True
+    ran = counted.run(line + HISTOGRAM.replace("codes[i]], 1", "codes[i]], codes[i] == 3 ? 2 : 1"), fails=True)
+    assert isinstance(ran.error, KernelFailed)
+
+
+def test_a_reference_that_tells_nothing_is_not_called_a_missing_one(counted) -> None:
+    counted.run("def none(codes):\n    return np.zeros(16, np.int32)")
+    ran = counted.run(
+        "%%kernelmate --args codes,bins,n --grid 5 --block 64 --ref none\n" + HISTOGRAM.replace(", 1);", ", 0);")
+    )
+    assert "its cases cannot tell right from wrong" in ran.text
+    assert "name other sizes or inputs" in ran.text
+    assert "reference" not in ran.text
+
+
 def test_what_the_live_arrays_hold_is_what_the_kernel_is_judged_on(notebook) -> None:
     notebook.run(
         "import numpy as np\nx = np.tile([3, 1, 4, 1], 16).astype(np.int32); y = np.zeros(64, np.int32); n = 64"
@@ -136,6 +183,25 @@ def test_a_prompt_finds_candidates_and_one_is_accepted_reverted_and_compared(not
     assert isinstance(again.error, UsageError)
 
 
+def test_kernels_are_compared_with_the_launch_of_each(notebook, arrays) -> None:
+    arrays(notebook)
+    notebook.run(f"%%kernelmate -q {LIVE}\n" + notebook.ROW_SUM)
+    slow = """\
+__global__ void slow_sum(const float* x, float* y, int rows, int cols) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0.0f;
+    for (int c = 0; row < rows && c < cols; ++c) sum += x[row * cols + c];
+    if (row < rows) y[row] = sum;
+}
+"""
+    notebook.run(
+        f"%%kernelmate -q {LIVE.replace('--grid rows --block 128', '--grid cdiv(rows,block) --block 32')}\n{slow}"
+    )
+    for line in ("slow_sum row_sum", "row_sum slow_sum"):
+        verdict = notebook.run(f"%kernelmate compare {line} -o").result.result.verdict
+        assert verdict.correct is True, line
+
+
 def test_explain_history_config_and_doctor_say_what_they_are_for(notebook) -> None:
     notebook.run("%%kernelmate -q\n" + notebook.SCALE)
     assert "what to do" in notebook.run("%kernelmate explain scale").text
@@ -158,6 +224,12 @@ def test_where_no_candidate_was_found_none_is_offered(notebook) -> None:
         said = str(notebook.run(f"%kernelmate {line}", fails=True).error)
         assert "found no candidate: ask in other words." in said
         assert "1 to 0" not in said
+
+
+def test_a_prompt_without_a_command_is_answered_by_the_command(notebook) -> None:
+    notebook.run("%%kernelmate -q\n" + notebook.SCALE)
+    said = str(notebook.run("%kernelmate scale use fewer registers", fails=True).error)
+    assert '%kernelmate optimize scale "use fewer registers"' in said
 
 
 def test_output_can_be_silenced_returned_and_kept(notebook) -> None:
