@@ -11,7 +11,7 @@ from kernelmate_torch.program import GraphNode, ModelProgram
 MOST_HEAVY = 3
 """Matrix products and convolutions of the largest part: attention has two."""
 
-UNTILED = ("staged-", "windows", "row-windows")
+UNTILED = ("staged-", "windows", "row-windows", "interleaved")
 """Beginnings of the names of schedules that compute products without tiles."""
 
 
@@ -74,7 +74,7 @@ def together(program: ModelProgram, nodes: Sequence[GraphNode]) -> int:
 def untiled(nodes: Sequence[GraphNode]) -> tuple[str, ...]:
     """Returns prefixes of the names of schedules that a port leaves to a library: matrix products without tiles.
 
-    A single convolution keeps `windows`, which suits one of few channels in a group.
+    A single convolution keeps `windows` and `interleaved`, which suit one of few channels in a group.
     """
     products = [one.target for one in nodes if one.target in HEAVY]
     alone = len(products) == 1 and "conv" in products[0]

@@ -332,8 +332,28 @@ def _division(sizes: SizeTexts, out: TensorSpec, a: Any, b: Any, **given: Any) -
     if given.get("rounding_mode") == "floor":
         return f"{a} // {b}"
     if given.get("rounding_mode"):
-        raise Untranslated("a division that rounds towards zero")
+        if "float" not in out.dtype:
+            raise Untranslated("a division of integers that rounds towards zero")
+        return f"np.trunc({_cast(out, a)} / {_cast(out, b)})"
     return f"{_cast(out, a)} / {_cast(out, b)}"
+
+
+def _shift(sign: str) -> Translation:
+    def translate(sizes: SizeTexts, out: TensorSpec, x: NumpyValue, by: Any) -> str:
+        bits = int("".join(filter(str.isdigit, x.spec.dtype)) or 0)
+        if (
+            not isinstance(by, int) or not 0 <= by < bits
+        ):  # by as many bits as there are, PyTorch gives 0 and C++ anything
+            raise Untranslated("a shift by a number of bits that varies, or by all bits")
+        return f"{x} {sign} {by}"
+
+    return translate
+
+
+def _fmod(sizes: SizeTexts, out: TensorSpec, a: NumpyValue, b: Any) -> str:
+    if not a.floating:
+        raise Untranslated("a remainder of integers with the dividend's sign")
+    return f"np.fmod({a}, {number_text(b)})"
 
 
 def _reversed(sizes: SizeTexts, out: TensorSpec, a: Any, b: Any, alpha: Any = 1) -> str:
@@ -371,9 +391,12 @@ _PLAIN: dict[str, Translation] = {
     "pow.Tensor_Scalar": _power, "pow.Tensor_Tensor": _power, "pow.Scalar": _power, "square.default": _text("{x} ** 2"),
     **{f"{name}.{kind}": _compare(sign) for name, sign in {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}.items() for kind in ("Tensor", "Scalar")},
     "logical_and.default": _call("logical_and"), "logical_or.default": _call("logical_or"), "logical_not.default": _call("logical_not"),
-    "logical_xor.default": _call("logical_xor"), "bitwise_and.Tensor": _compare("&"), "bitwise_or.Tensor": _compare("|"), "bitwise_not.default": _text("~{x}"),
+    "logical_xor.default": _call("logical_xor"), "bitwise_not.default": _text("~{x}"),
+    **{f"{name}.{kind}": _compare(sign) for sign, names in {"&": ("bitwise_and", "__and__"), "|": ("bitwise_or", "__or__"), "^": ("bitwise_xor", "__xor__")}.items() for name in names for kind in ("Tensor", "Scalar")},
+    "__lshift__.Scalar": _shift("<<"), "bitwise_left_shift.Tensor_Scalar": _shift("<<"), "__rshift__.Scalar": _shift(">>"), "bitwise_right_shift.Tensor_Scalar": _shift(">>"),
+    "fmod.Tensor": _fmod, "fmod.Scalar": _fmod, "hypot.default": _call("hypot"), "copysign.Tensor": _call("copysign"), "copysign.Scalar": _call("copysign"),
     "maximum.default": _call("maximum"), "minimum.default": _call("minimum"), "max.other": _call("maximum"), "min.other": _call("minimum"),
-    **{f"{name}.default": _call(name) for name in ("exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sqrt", "sin", "cos", "tan", "tanh", "sinh", "cosh", "abs", "floor", "ceil", "trunc", "sign", "isnan", "isinf")},
+    **{f"{name}.default": _call(name) for name in ("exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sqrt", "sin", "cos", "tan", "tanh", "sinh", "cosh", "abs", "floor", "ceil", "trunc", "sign", "isnan", "isinf", "isfinite")},
     "isposinf.default": _text("{x} == np.inf"), "isneginf.default": _text("{x} == -np.inf"), "cummax.default[0]": _running("maximum"), "cummin.default[0]": _running("minimum"),
     **{f"{name}.default": _call(f"arc{name[1:]}") for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")},
     "atan2.default": _call("arctan2"), "round.default": _call("rint"), "neg.default": _text("-{x}"), "reciprocal.default": _text("1 / {x}"), "rsqrt.default": _text("1 / np.sqrt({x})"),

@@ -56,6 +56,8 @@ class _PermutationTiles(FreeMap):
 
     def __init__(self, plan: Plan, kernel: KernelText) -> None:
         super().__init__(plan, kernel)
+        if any(isinstance(axis, str) for order in self.orders.values() for axis in order):
+            raise Refused("it selects rows or parts of an array")
         last = self.whole[-1] if self.whole else -1
         turned = {order for order in self.orders.values() if last in order and order[-1] != last}
         if len(turned) != 1:
@@ -82,8 +84,6 @@ class _PermutationTiles(FreeMap):
         self.tiles = {
             name: kernel.names.fresh("tile" if len(self.tiled()) == 1 else f"{name}_tile") for name in self.tiled()
         }
-        if any(isinstance(axis, str) for order in self.orders.values() for axis in order):
-            raise Refused("it selects rows of an array by index")
         self.at: dict[int | str, str] = {
             axis: kernel.names.fresh(self._position_name(axis, "z") or self.called(axis)) for axis in self.whole[:-1]
         }

@@ -79,7 +79,7 @@ class ElementPacks(FreeMap):
         columns = self.lengths[self.last]
         helper = kernel.part_name(self.part)
         results: list[str] = []
-        taken = self._taken()
+        taken = self._taken(results)
         values = self.values(results)
         targets = {
             name: f"{packs.locals[name]}_next" if name in self.orders else packs.locals[name] for name in self.outputs
@@ -198,14 +198,14 @@ class ElementPacks(FreeMap):
             own_block(kernel.contract, BLOCK),
         )
 
-    def _taken(self) -> list[str]:
-        """Returns the indices of gathered rows."""
+    def _taken(self, of_element: list[str]) -> list[str]:
+        """Returns the indices of gathered rows; those that differ between a pack's elements go to `of_element`."""
         lines: list[str] = []
-        for key in walk(self.plan):
-            if self.plan.node(key).op == "take":
-                chosen = self.plan.operands(key)[1]
-                (text,) = self.expressions.locals_for([chosen], lines)
-                self.at[f"@{chosen[0]}"] = text
+        chosen = [self.plan.operands(key)[1] for key in walk(self.plan) if self.plan.node(key).op == "take"]
+        for one in sorted(chosen, key=self.expressions.varies):
+            varies = self.expressions.varies(one)
+            (text,) = self.expressions.locals_for([one], of_element if varies else lines)
+            self.at[f"@{one[0]}"] = text
         return lines
 
     def _is_whole(self, name: str) -> bool:

@@ -216,7 +216,7 @@ class _Finder:
     def _exits_before(self, statements: Iterable[ast.stmt]) -> Iterator[Bypass]:
         for statement in statements:
             for leaving, guard, arm in _exits(statement, None, [statement]):
-                if isinstance(guard, ast.If):
+                if isinstance(guard, ast.If | ast.While):
                     yield self._made("return", guard.test, leaving, arm, shown=guard)
                 elif isinstance(guard, ast.ExceptHandler | ast.match_case):
                     yield self._made("except" if isinstance(guard, ast.ExceptHandler) else "case", guard, leaving, arm)
@@ -347,7 +347,7 @@ def _exits(
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
         return
     for block in _blocks(node):
-        mine = node if isinstance(node, ast.If | ast.ExceptHandler | ast.match_case) else guard
+        mine = node if isinstance(node, ast.If | ast.While | ast.ExceptHandler | ast.match_case) else guard
         for one in block:
             yield from _exits(
                 one, mine, block if mine is node else arm, loop=loop or isinstance(node, ast.For | ast.While)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,13 @@ CASES: dict[str, tuple[dict[str, str], str, str, str]] = {
     ),
     "reversed": (MATRIX, "x[:, ::-1] + np.flip(x)", f"{ITEM}  y[i] = x[r * cols + cols - 1 - c] + x[rows * cols - 1 - i];", BY_ITEM),
     "rolled by negative numbers": (MATRIX, "np.take(x, np.arange(cols) - 1, axis=1)", f"{ITEM}  y[i] = x[r * cols + (c + cols - 1) % cols];", BY_ITEM),
+    "a bias by the distance of row and column": (
+        {"x": "in float32[2, 4, rows, cols] ~ normal", "t": "in float32[9, 4] ~ normal", "y": "out float32[2, 4, rows, cols]", **INTS},
+        "def reference(x, t, rows, cols):\n    d = np.expand_dims(np.arange(cols), 0) - np.expand_dims(np.arange(rows), 1)\n"
+        "    at = (d > 0).astype(np.int64) * 4 + np.minimum(np.abs(d), 4)\n    return x + np.expand_dims(t[at].transpose(2, 0, 1), 0)",
+        "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i >= 8 * rows * cols) return;\n  int d = i % cols - i / cols % rows;\n"
+        "  y[i] = x[i] + t[((d > 0) * 4 + min(abs(d), 4)) * 4 + i / cols / rows % 4];", "cdiv(8 * rows * cols, block)",
+    ),
     "held at the edges": (
         MATRIX, "def reference(x, cols):\n    at = np.arange(cols)\n    return x[:, np.minimum(at + 1, cols - 1)] - x[:, np.maximum(at - 1, 0)]",
         f"{ITEM}  y[i] = x[r * cols + min(c + 1, cols - 1)] - x[r * cols + max(c - 1, 0)];", BY_ITEM,
@@ -86,6 +94,21 @@ def test_elements_by_number_are_right(name: str, make: Any, session: Session) ->
     positive = 'require = ["cols > 0", "rows > 0"]'
     kernel, _ = make(args, reference, body=body, grid=grid, sizes=SIZES, more=positive)
     assert_judged_right(session, kernel)
+
+
+def test_numbers_that_differ_within_a_pack_are_computed_for_each_element(make: Any, tmp_path: Path) -> None:
+    args, reference, body, grid = CASES["a bias by the distance of row and column"]
+    kernel, contract = make(args, reference, body=body, grid=grid, sizes=SIZES)
+    found = {one.schedule: one for one in kernels_for(trace(contract, tmp_path), kernel, contract)}
+    text = found["permutation-packs"].helpers
+    loop = text.index("for (int j = 0;")
+    assert re.search(r"\bj\b", text[loop:])
+    assert not re.search(r"\bj\b", text[:loop])
+
+
+def test_one_part_of_pairs_has_a_schedule(make: Any, tmp_path: Path) -> None:
+    args = {"x": "in float32[rows, cols, 2]", "y": "out float32[rows, cols]", **INTS}
+    assert "interleaved" in schedules_for(*make(args, "np.log1p(x[:, :, 0])"), tmp_path)
 
 
 REFUSED = {

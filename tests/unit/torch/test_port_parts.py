@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from kernelmate_torch.cutting import ends, together, views_late
+from kernelmate_torch.cutting import ends, together, untiled, views_late
 from kernelmate_torch.numpy_text import Untranslated
 from kernelmate_torch.operations import OPERATIONS
 from kernelmate_torch.parts import MOST_PRODUCT, PartFunction, judged_size, part_function, reference_file, structure
@@ -115,6 +115,7 @@ def test_a_group_s_channels_stay_a_number():
         ("aten.div.Tensor_mode", ("x", "x"), ""),
         ("aten.batch_norm.default", ("x", None, None, None, None, True, 0.1, 1e-5, False), "training mode"),
         ("aten.max_pool2d.default", ("x", [2, 2], [2, 2], [0, 0], [1, 1], True), "ceil_mode"),
+        ("aten.__rshift__.Scalar", ("x", 32), "all bits"),
         ("aten.no_such_operation.default", ("x",), "no translation"),
     ],
 )
@@ -165,6 +166,36 @@ def test_a_reference_file_is_python_and_has_each_helper_once():
     text = reference_file([one, one], "Twice.")
     tree = ast.parse(text)
     assert [node.name for node in tree.body if isinstance(node, ast.FunctionDef)].count("softmax") == 1
+
+
+INTEGERS = np.array([[-7, 0, 5], [90, -128, 127]])
+OF_BITS = {
+    "and of a number": ("bitwise_and.Scalar", INTEGERS, 15),
+    "or of a number": ("__or__.Scalar", INTEGERS, 8),
+    "exclusive or": ("bitwise_xor.Tensor", INTEGERS, INTEGERS[::-1].copy()),
+    "exclusive or of a number": ("__xor__.Scalar", INTEGERS, -1),
+    "shift to the right": ("__rshift__.Scalar", INTEGERS, 4),
+    "shift to the left": ("bitwise_left_shift.Tensor_Scalar", INTEGERS, 3),
+    "a remainder with the dividend's sign": ("fmod.Scalar", INTEGERS / 3, 0.7),
+    "a length": ("hypot.default", INTEGERS / 3, INTEGERS[::-1] / 7),
+    "a sign": ("copysign.Scalar", INTEGERS / 3, -1.0),
+    "finite numbers": ("isfinite.default", np.array([[1.0, np.inf, np.nan]])),
+}
+
+
+@pytest.mark.parametrize("name", OF_BITS)
+def test_operations_on_bits_and_remainders_compute_what_pytorch_does(name: str):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: make train-tools")
+    target, *given = OF_BITS[name]
+    arrays = [one for one in given if isinstance(one, np.ndarray)]
+    wanted = operation_of(torch, str(target))(*(torch.tensor(one) if isinstance(one, np.ndarray) else one for one in given))  # fmt: skip
+    names = [f"x{place}" for place in range(len(arrays))]
+    args = [{"node": one} for one in names] + [one for one in given if not isinstance(one, np.ndarray)]
+    kinds = [str(one.dtype) for one in arrays]
+    node = GraphNode("y", "call", f"aten.{target}", tuple(args), {}, TensorSpec(tuple(wanted.shape), str(wanted.dtype).removeprefix("torch.")))  # fmt: skip
+    inputs = [value(one, *array.shape, dtype=kind) for one, array, kind in zip(names, arrays, kinds, strict=True)]
+    found = loaded(function(program(*inputs, node), literal=True))(*arrays)
+    np.testing.assert_array_equal(found, wanted.numpy())
 
 
 OPERATIONS_OF_WINDOWS = {
@@ -302,6 +333,17 @@ def test_computations_that_have_nothing_to_do_with_each_other_are_parts_of_their
     assert together(program(*nodes), nodes[2:]) == 2
     joined = [*nodes, call("d", "add.Tensor", "b", "c", shape=(4, 8))]
     assert together(program(*joined), joined[2:]) == 4
+
+
+def test_products_beside_interleaved_slices_are_left_to_a_library():
+    gates = [
+        call("a", "linear.default", "x", "w", shape=(4, 48)),
+        call("b", "slice.Tensor", "a", 1, 0, 16, shape=(4, 16)),
+        call("c", "sigmoid.default", "b", shape=(4, 16)),
+    ]
+    convolution = [call("a", "conv2d.default", "x", "w", shape=(4, 8, 5, 5)), gates[2]]
+    assert "interleaved-4".startswith(untiled(gates))
+    assert not "interleaved-4".startswith(untiled(convolution))
 
 
 def test_views_come_before_the_operation_that_takes_them():

@@ -7,7 +7,7 @@ import builtins
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
 from .kernels import REGISTRY, is_user_file
@@ -108,13 +108,26 @@ def _reference(
     direct = {key for value in values if (key := _kernel(value)) is not None}
     if direct:
         return KernelReference(position(node), tuple(sorted(direct)), direct=True)
-    tables = [value for value in values if isinstance(value, dict | list | tuple) and 0 < len(value) <= _ENTRIES]
+    looked_up = _values(parts[:-1], code, names) if len(parts) > 1 and parts[-1] == "get" else []
+    tables = [
+        made for value in (*values, *(one for one in looked_up if isinstance(one, dict))) if (made := _entries(value))
+    ]
     if tables:
-        entries = [one for table in tables for one in (table.values() if isinstance(table, dict) else table)]
+        entries = [one for table in tables for one in table]
         held = {key for one in entries for key in _reached_by(one, depth, seen)}
         return KernelReference(position(node), tuple(sorted(held)), direct=False, table=True) if held else None
     reached = {key for value in values for key in _reached_by(value, depth, seen)}
     return KernelReference(position(node), tuple(sorted(reached)), direct=False) if reached else None
+
+
+def _entries(value: Any) -> list[Any]:
+    """Returns the functions of a table: of a container, or of a `functools.singledispatch` with several of them."""
+    registry = getattr(value, "registry", None) if isinstance(value, FunctionType) else None
+    if isinstance(registry, MappingProxyType):
+        return list(registry.values()) if len(registry) > 1 else []
+    if not isinstance(value, dict | list | tuple) or not 0 < len(value) <= _ENTRIES:
+        return []
+    return list(value.values() if isinstance(value, dict) else value)
 
 
 def _rebound(parts: list[str], names: ScopeNames) -> tuple[str, str] | None:
