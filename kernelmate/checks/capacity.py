@@ -65,7 +65,7 @@ _SHARED = re.compile(r"^\s*\.shared\s+\.align\s+(\d+)\s+\.b8\s+[\w$]+\[(\d+)\];"
 """Pattern of a shared array of constant length in NVRTC's PTX: alignment, bytes."""
 
 _OFFSET = re.compile(r"\badd\.[su](?:32|64)\s+(%\w+), (%\w+), (\d+);")
-_COMPARED_REGISTERS = re.compile(r"\bsetp\.\w+\.[su](?:32|64)\s+%\w+(?:\|%\w+)?,\s*(%\w+),\s*(%\w+|-?\d+);")
+_COMPARED_REGISTERS = re.compile(r"\b(?:setp\.\w+|min|max)\.[su](?:32|64)\s+%\w+(?:\|%\w+)?,\s*(%\w+),\s*(%\w+|-?\d+);")
 
 _COMPARED = re.compile(r"setp\.\w+\.[su](?:16|32|64)\s+%\w+(?:\|%\w+)?,\s*(%\w+),\s*(\d+);")
 _MASKED = re.compile(r"\band\.b(?:32|64)\s+%\w+, %\w+, (-?\d+);")
@@ -364,8 +364,13 @@ def _around(
                 reached = reached_size(contract, listed, name, number)
                 yield from () if reached is None else (reached,)
                 for value in (number + 1, number):
-                    size = {**{other: min(most, FEW) for other, most in base.items()}, name: value}
-                    if usable(contract, size, threads, MOST_ELEMENTS_AROUND):
+                    others = [{other: min(most, FEW) for other, most in base.items()}]
+                    if contract.inputs is not None:
+                        # Lengths that such a function draws share all elements, so that few are long among several.
+                        others.insert(0, dict.fromkeys(base, 1))
+                    sizes = ({**few, name: value} for few in others)
+                    size = next((one for one in sizes if usable(contract, one, threads, MOST_ELEMENTS_AROUND)), None)
+                    if size is not None:
                         left -= 1
                         yield size
 

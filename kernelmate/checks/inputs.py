@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from kernelmate.checks import reference_process
+from kernelmate.checks.made_inputs import adapted
 from kernelmate.checks.precision import Array, Arrays, blocks_of, is_float, is_inexact, limits
 from kernelmate.checks.scalars import varied
 from kernelmate.checks.styles import InputStyle, bound_of, is_free
@@ -186,12 +187,13 @@ def draw(
     shapes = argument_shapes(contract, size)
     arguments = [a for a in contract.args if a.shape is not None]
     if contract.inputs is not None:
-        drawn = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed))).integers(2**30)
+        on_host = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed)))
+        drawn = on_host.integers(2**30)
         # Parity tells a function that chooses among stored arrays which sets have to differ.
-        return {
-            **made_inputs(contract, size, 2 * int(drawn) + (not first), shapes, directory),
-            **varied(contract, size, style.vary, seed, zeros=style.zeros),
-        }
+        arrays = made_inputs(contract, size, 2 * int(drawn) + (not first), shapes, directory)
+        scalars_made = varied(contract, size, style.vary, seed, zeros=style.zeros)
+        scalars_made.update((name, _scalar(contract, name, value)) for name, value in style.given)
+        return {**adapted(contract, size, arrays, style, on_host), **scalars_made}
     made: Arrays = varied(contract, size, style.vary, seed, zeros=style.zeros)
     scalars = {a.name for a in contract.args if a.shape is None and a.value is not None} if style.planted else set()
     edges = [float(made.get(name, value)) for name, value in scalar_values(contract, size).items() if name in scalars]

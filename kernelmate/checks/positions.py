@@ -15,6 +15,7 @@ _FUNCTION = re.compile(r"\.func\b\s*(?:\(([^()]*)\))?\s*([\w$]+)\s*\(([^()]*)\)[
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|^\s*\.(?:loc|reg|pragma)\b[^\n]*", re.DOTALL | re.MULTILINE)
 _PARAMETER = re.compile(r"([\w$]+)(?:\[\d+\])?\s*(?:,|$)")
 _STATEMENT = re.compile(r"([\w$]+):(?!:)|(?:@(!?)(%[\w$]+)\s+)?([a-z][\w.:]*)([^;{}]*(?:\{[^;{}]*\}[^;{}]*)*);")
+_WORD = re.compile(r"[\w$]+")
 _REGISTER = re.compile(r"%[\w$]+")
 _ADDRESS = re.compile(r"\[\s*([%\w$]+)[^\]]*\]")
 _ACCESSES = frozenset(
@@ -88,6 +89,31 @@ def comparisons_of(version: Version, contract: Contract) -> tuple[ConstantCompar
         if place in names
     ]
     return tuple(dict.fromkeys(found))
+
+
+def kept_ranges(version: Version, contract: Contract) -> frozenset[tuple[str, int]]:
+    """Returns scalar arguments of whose values code keeps low bits or a remainder, with the number of values that remain."""
+    names = {place: a.name for place, a in enumerate(contract.parameters) if a is not None and a.shape is None}
+    found = _kept(version.compiled.ptx, version.compiled.lowered_name)
+    return frozenset((names[place], kept) for place, kept in found if place in names)
+
+
+@functools.lru_cache(16)
+def _kept(ptx: str, entry: str) -> frozenset[tuple[int, int]]:
+    """Returns parameter indices of scalars, with the number of values that a mask or a remainder leaves."""
+    places, statements = entry_statements(ptx, entry)
+    flow = _ArgumentFlow(places, statements)
+    flow.follow()
+    writers, found = _writers(statements), set[tuple[int, int]]()
+    for one in statements:
+        operands = [part.strip() for part in one.operands.split(",")]
+        if one.opcode[0] not in ("and", "rem") or "pred" in one.opcode or len(operands) != 3:
+            continue
+        value = _constant(operands[2], writers)
+        kept = 0 if not isinstance(value, int) else value + 1 if one.opcode[0] == "and" else value
+        if kept > 1 and (one.opcode[0] == "rem" or not kept & (kept - 1)):
+            found |= {(place, kept) for kind, place in flow.sources(operands[1]) if kind == "argument"}
+    return frozenset(found)
 
 
 DEEPEST, MOST_FACTORS, FARTHEST_FACTOR = 6, 4, 2.0**20
@@ -236,6 +262,13 @@ def function_statements(ptx: str) -> dict[str, tuple[list[str], list[str], list[
         name: (_PARAMETER.findall(given.strip()), _PARAMETER.findall(returned.strip()), _statements(body))
         for returned, name, given, body in _FUNCTION.findall(_COMMENT.sub("", ptx))
     }
+
+
+def read_parameters(ptx: str, entry: str) -> frozenset[int]:
+    """Returns the indices of the parameters that an entry loads or takes the address of; all parts of a struct count."""
+    places, statements = entry_statements(ptx, entry)
+    words = {word for one in statements for word in _WORD.findall(one.operands)}
+    return frozenset(place for name, place in places.items() if name in words)
 
 
 def _statements(body: str) -> list[Statement]:

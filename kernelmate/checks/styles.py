@@ -130,6 +130,8 @@ STRESS_STYLES = (
     InputStyle("offset", stress=True),
     InputStyle("mixed", stress=True),
 )
+MADE_STYLES = InputStyle("normal", 1e3, stress=True), InputStyle("zeros", stress=True)
+"""Changes of floating arrays that an `inputs` function makes, which keep signs, order, symmetry and sparsity."""
 PATTERNS = InputStyle("patterns", stress=True)
 WIDE_INTEGERS = InputStyle("integers", stress=True)
 COUNTED = InputStyle("offset", stress=True, high=True), InputStyle("offset", stress=True, low=True)
@@ -144,11 +146,9 @@ NARROWER = (31, 15, 10)
 
 def styles_of(contract: Contract) -> tuple[InputStyle, ...]:
     """Returns the input styles for this contract beyond `NORMAL`; declared distributions are never varied."""
-    free = [
-        numpy_dtype(a.dtype)
-        for a in contract.args
-        if contract.inputs is None and a.direction in ("in", "inout") and a.distribution is None
-    ]
+    free = [numpy_dtype(a.dtype) for a in contract.args if is_free(a)]
+    if contract.inputs is not None:
+        return MADE_STYLES if any(map(is_float, free)) else ()
     floats = (UNIFORM, *STRESS_STYLES) if any(is_inexact(dtype) for dtype in free) else ()
     narrow = (PATTERNS,) if any(is_float(dtype) and dtype.itemsize <= 2 for dtype in free) else ()
     integers = (WIDE_INTEGERS,) if any(dtype.kind in "iu" for dtype in free) else ()
