@@ -77,6 +77,9 @@ _ORDERING = re.compile(r"\bsetp\.\w+\.(?:ftz\.)?(?:bf16|f16|f32|f64)\b")
 _CHOOSING = re.compile(r"\b(?:min|max)\.(?:[\w:]+\.)*(?:bf16x?2?|f16x?2?|f32|f64)\b|" + _ORDERING.pattern)
 """PTX operations that choose among floating numbers, so that a wrong one to begin with may show."""
 
+_LIMITS = re.compile(r"\bsetp\.\w+\.[su](?:32|64)\s+%\w+(?:\|%\w+)?, %\w+, (-?\d+);")
+"""PTX comparisons of integers with a constant, as of a loop's counter with its limit."""
+
 _COUNTING = re.compile(r"\b(?:atom|red)\.\S*add\b|\b(?:atom|red)\.\S*add\.")
 
 
@@ -117,6 +120,7 @@ def suggested_styles(
     if wide and texts[0] != texts[1]:
         given = (tuple((name, _wide(contract, name, turned)) for name in wide) for turned in (False, True))
         found += [InputStyle("normal", stress=True, given=values) for values in dict.fromkeys(given)]
+    found += _chained(contract, version, baseline, used)
     if contract.inputs is not None:
         return (*found, *_rearranged(contract, version, texts))
     free = [numpy_dtype(a.dtype) for a in contract.args if is_free(a)]
@@ -181,6 +185,23 @@ def with_styles(
             for other in chosen[:MOST_COMBINED]:
                 planned[other] = planned[other]._replace(styles=(*planned[other].styles, style))
     return planned
+
+
+def _chained(contract: Contract, version: Version, baseline: Version, used: ArgumentUses) -> list[InputStyle]:
+    """Returns a style with integers for which loops take many steps, if code limits such a loop by a constant.
+
+    Elements that are addresses as well are left out: they are offsets, not numbers.
+    """
+    mine, theirs = (frozenset(_LIMITS.findall(one.compiled.ptx)) for one in (version, baseline))
+    names = tuple(
+        a.name
+        for a in contract.args
+        if a.direction in ("in", "inout") and a.name in used.loops - used.addresses and a.shape
+        and numpy_dtype(a.dtype).kind in "iu" and (is_free(a) or (a.distribution or "").lstrip().startswith("integers"))
+    )  # fmt: skip
+    if contract.inputs is not None or not names or mine <= theirs:
+        return []
+    return [InputStyle("normal", stress=True, chained=names)]
 
 
 def _bound(contract: Contract, used: ArgumentUses) -> frozenset[str]:

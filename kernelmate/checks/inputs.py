@@ -23,11 +23,13 @@ from kernelmate.checks.values import (
     every_byte,
     every_pattern,
     high_integers,
+    integer_range,
     late_floats,
     lowest_integers,
     mixed_floats,
     offset_floats,
     plant,
+    plant_chains,
     plant_constants,
     repeated,
     sided,
@@ -207,6 +209,8 @@ def draw(
             made[a.name] = plant(left, made[a.name], size, edges, rng, alone=style.alone)
         if a.name in constants and live is None and a.direction in ("in", "inout") and a.name not in style.positions:
             made[a.name] = plant_constants(left, made[a.name], size, constants[a.name], rng, alone=style.alone)
+    if style.chained:
+        _chain(made, [a for a in arguments if a.name in style.chained], size, rng)
     if style.name in ("integers", "mixed"):
         _tie_equals(made, [a for a in arguments if is_free(a) and a.name not in style.positions], rng)
     return made
@@ -215,6 +219,14 @@ def draw(
 def _scalar(contract: Contract, name: str, value: float) -> Array:
     argument = next(a for a in contract.args if a.name == name)
     return np.asarray(value).astype(numpy_dtype(argument.dtype))
+
+
+def _chain(made: Arrays, chained: Sequence[Argument], size: Size, rng: Any) -> None:
+    """Plants integers that need most steps of common loops, in the arrays of the first one's shape together."""
+    together = [a for a in chained if made[a.name].shape == made[chained[0].name].shape]
+    ends = [(np.iinfo(made[a.name].dtype).min, np.iinfo(made[a.name].dtype).max) for a in together]
+    ranges = [integer_range(a, size) or end for a, end in zip(together, ends, strict=True)]
+    plant_chains([made[a.name] for a in together], [(max(low, 1), high) for low, high in ranges], rng)
 
 
 def _tie_equals(made: Arrays, free: Sequence[Argument], rng: Any) -> None:

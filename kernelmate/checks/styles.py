@@ -44,6 +44,7 @@ class InputStyle:
         alone: True if planted values come without their neighbours, which a rounding before a comparison or a
             conversion moves across it, so that the reference and a right kernel may disagree.
         given: values of scalar arguments, by name.
+        chained: integer arrays in which values are planted for which common loops take most steps.
         strides: of `strided`, the distances in elements, which rows take in turn.
     """
 
@@ -68,6 +69,7 @@ class InputStyle:
     alone: bool = False
     given: tuple[tuple[str, float], ...] = ()
     strides: tuple[int, ...] = ()
+    chained: tuple[str, ...] = ()
 
     @property
     def plants_nan(self) -> bool:
@@ -105,6 +107,8 @@ class InputStyle:
         return f"{self.name} inputs" + (f" times {self.scale:g}" if self.scale != 1 else "") + self._planted_text()
 
     def _planted_text(self) -> str:
+        if self.chained:
+            return " with integers among them for which loops take many steps"
         about = " with values equal to scalars among them" if self.planted else ""
         if not self.constants:
             return about
