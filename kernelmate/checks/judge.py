@@ -173,8 +173,8 @@ class _Judge:
         lasting = frozenset[str]().union(*(s.outcome.result.lasting for r in self.records for s in r.seen))
         kept = persistent_variables.find(self.version, self.task.baseline, lasting)
         variable = self.compared and self.task.own_sizes and not (self.task.glance or self.backend.poisoned)
-        scalars = self.cases.varied_scalars if variable else ()
-        unread = unread_scalars.find(self.version, self.task.baseline, self.contract, scalars, self.records)
+        scalars = self.cases.settling.unvaried(self.records) if variable else ()
+        unread = unread_scalars.find(self.version, self.task.baseline, self.contract, scalars)
         self.findings += [placed(finding, self.version.unit) for finding in (*told, *kept, *unread)]
         self.findings += code_findings(self.version, self.task.baseline, self.contract)
         metrics = self._all_metrics()

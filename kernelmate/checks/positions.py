@@ -107,13 +107,23 @@ def _kept(ptx: str, entry: str) -> frozenset[tuple[int, int]]:
     writers, found = _writers(statements), set[tuple[int, int]]()
     for one in statements:
         operands = [part.strip() for part in one.operands.split(",")]
-        if one.opcode[0] not in ("and", "rem") or "pred" in one.opcode or len(operands) != 3:
-            continue
-        value = _constant(operands[2], writers)
-        kept = 0 if not isinstance(value, int) else value + 1 if one.opcode[0] == "and" else value
-        if kept > 1 and (one.opcode[0] == "rem" or not kept & (kept - 1)):
-            found |= {(place, kept) for kind, place in flow.sources(operands[1]) if kind == "argument"}
+        if one.opcode[0] in ("and", "rem", "sub") and "pred" not in one.opcode and len(operands) == 3:
+            kept = _range_of(one.opcode[0], operands[2], writers)
+            found |= {(place, kept) for kind, place in flow.sources(operands[1]) if kind == "argument" and kept > 1}
     return frozenset(found)
+
+
+def _range_of(name: str, operand: str, writers: dict[str, Statement | None]) -> int:
+    """Returns the number of values that a mask, a remainder, or the subtraction of a multiple leaves; 0 if unknown."""
+    writer = writers.get(operand)
+    if name == "sub" and writer is not None and writer.opcode[:2] == ("mul", "lo"):
+        operand = writer.operands.rpartition(",")[2].strip()
+    elif name == "sub":
+        return 0
+    value = _constant(operand, writers)
+    if not isinstance(value, int):
+        return 0
+    return value if name != "and" else 0 if value & (value + 1) else value + 1
 
 
 DEEPEST, MOST_FACTORS, FARTHEST_FACTOR = 6, 4, 2.0**20

@@ -446,7 +446,7 @@ def plant_chains(arrays: Sequence[Array], bounds: Sequence[tuple[int, int]], rng
         array.reshape(-1)[places] = np.array(numbers, np.int64)[-1 - rank - taken].astype(array.dtype)
     known = [number for number in COLLATZ if least <= number <= most]
     if len(arrays) == 1 and known:
-        where = places[::2]
+        where = places[len(steps) :]
         arrays[0].reshape(-1)[where] = np.resize(known[::-1], where.size).astype(arrays[0].dtype)
 
 
