@@ -9,11 +9,11 @@ from pathlib import Path
 from kernelmate.checks.answers import BaselineOutputs, ExpectedOutputs
 from kernelmate.checks.case_records import CaseRecord
 from kernelmate.checks.oracle import Oracle
-from kernelmate.checks.positions import ArgumentUses, uses_of
+from kernelmate.checks.positions import ArgumentUses, has_running_product, uses_of
 from kernelmate.checks.precision import Arrays
 from kernelmate.checks.scalars import counted_names, has_switches, loops, varied_names
 from kernelmate.checks.sizes import key_of
-from kernelmate.checks.styles import NORMAL, SMALLEST, InputStyle, milder
+from kernelmate.checks.styles import NORMAL, ONE_MAGNITUDE, SMALLEST, InputStyle, milder
 from kernelmate.checks.trials import OTHER, Bench, PlannedLaunch
 from kernelmate.checks.values import plantable
 from kernelmate.errors import ReferenceFailed
@@ -161,6 +161,10 @@ class InputSelection:
         """Returns the style made as mild as earlier disagreements at this style required."""
         if style.name == "integers" and self._key(style) not in _LEVELS:
             _LEVELS[self._key(style)] = self._first_integers(style)
+        if style.name == "mixed" and self._key(style) not in _LEVELS:
+            compiled = (self._oracle.judge_of_inputs or self._bench.version).compiled
+            if has_running_product(compiled.ptx, compiled.lowered_name):
+                _LEVELS[self._key(style)] = replace(style, milder=max(style.milder, ONE_MAGNITUDE))
         key = self._key(style)
         return self._safe(_LEVELS.get((key, key_of(size)), _LEVELS.get(key, style)), size)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from kernelmate.checks.perturbation import is_ascending
 from kernelmate.checks.precision import Array, Arrays, is_float
-from kernelmate.checks.styles import InputStyle
+from kernelmate.checks.styles import InputStyle, is_free
 from kernelmate.checks.values import close, plant_constants, repeated, strided
 from kernelmate.records import Contract, Size
 from kernelmate.source import numpy_dtype
@@ -32,7 +32,8 @@ def adapted(contract: Contract, size: Size, made: Arrays, style: InputStyle, rng
     """Returns the arrays of an `inputs` function as a style of inputs changes them.
 
     Floating arrays without a visible structure change: their scale, their order within rows, equal elements and zeros by
-    the style's name, and planted constants. Only constants within the drawn range are planted in integer arrays.
+    the style's name, and planted constants. Only constants within the drawn range are planted in integer arrays. Arrays
+    with a declared distribution do not change.
 
     Args:
         contract: the directions and dtypes of the arrays.
@@ -44,7 +45,7 @@ def adapted(contract: Contract, size: Size, made: Arrays, style: InputStyle, rng
     constants = dict(style.constants)
     found = dict(made)
     for argument in contract.args:
-        if argument.name not in made or argument.direction not in ("in", "inout"):
+        if argument.name not in made or not is_free(argument):
             continue
         array, values = made[argument.name], constants.get(argument.name, ())
         if not array.size:

@@ -242,6 +242,36 @@ def _moved(register: str, value: float, writers: dict[str, Statement | None]) ->
 
 
 @functools.lru_cache(16)
+def has_running_product(ptx: str, entry: str) -> bool:
+    """Returns True if a kernel multiplies a floating-point register again and again by elements that it loads.
+
+    Such a product overflows, or vanishes, in the middle of some orders of its factors and not of others.
+    """
+    _, statements = entry_statements(ptx, entry)
+    writers = _writers(statements)
+    for one in statements:
+        if one.opcode[0] not in ("mul", "fma") or not {"f32", "f64"} & set(one.opcode):
+            continue
+        result, *factors = (part.strip() for part in one.operands.split(","))
+        if result in factors[:2] and any(
+            _is_loaded(other, writers, DEEPEST) for other in factors[:2] if other != result
+        ):
+            return True
+    return False
+
+
+def _is_loaded(register: str, writers: dict[str, Statement | None], depth: int) -> bool:
+    """Returns True if a register holds an element as it was loaded, converted, or selected."""
+    writer = writers.get(register)
+    if writer is None or not depth:
+        return False
+    if writer.opcode[0] == "ld":
+        return "param" not in writer.opcode
+    sources = writer.operands.split(",")[1:3] if writer.opcode[0] in ("mov", "cvt", "selp") else []
+    return any(_is_loaded(source.strip(), writers, depth - 1) for source in sources)
+
+
+@functools.lru_cache(16)
 def _uses(ptx: str, entry: str) -> tuple[frozenset[Taint], ...]:
     return _ArgumentFlow(*entry_statements(ptx, entry)).used()
 

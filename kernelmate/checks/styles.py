@@ -142,6 +142,8 @@ COUNTED = InputStyle("offset", stress=True, high=True), InputStyle("offset", str
 """Inputs that are all far above or all far below zero, so that most conditions hold for all of them."""
 LARGEST_SUMS = InputStyle("integers", stress=True, high=True), InputStyle("integers", stress=True, low=True)
 """Integers that are all near the largest or all the smallest, of which sums and sums of products are the largest."""
+ONE_MAGNITUDE = 2
+"""Value of `InputStyle.milder` for which no row mixes magnitudes far apart, whose product depends on its order."""
 SMALLEST = -1
 """Value of `InputStyle.bound` that selects the smallest size."""
 NARROWER = (31, 15, 10)

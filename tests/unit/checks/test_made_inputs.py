@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -80,6 +82,13 @@ def test_arrays_of_one_sign_keep_it_and_fractions_stay_below_one(values, constan
 )
 def test_structure_binds_values(array, expected) -> None:
     assert is_open(array) == expected
+
+
+def test_a_declared_distribution_binds_a_made_array() -> None:
+    declared = replace(CONTRACT, args=(replace(CONTRACT.args[0], distribution="normal"), *CONTRACT.args[1:]))
+    assert styles_of(replace(declared, args=declared.args[:1])) == ()
+    found = adapted(declared, SIZE, MADE, MADE_STYLES[0], np.random.default_rng(1))
+    assert (found["x"] == NORMAL).all()
 
 
 def test_scalars_have_given_values_beside_made_arrays(tmp_path) -> None:
