@@ -16,8 +16,8 @@ from kernelmate.source import numpy_dtype
 LEAST_LENGTH, MOST_LONG = 32, 3
 """Exclusive minimum of constants that may limit lengths, and the maximum number of sizes for them."""
 
-LONGER = 4
-"""Factor by which a name exceeds such a constant: lengths drawn below it exceed the constant in three of four cases."""
+LONGER = 2
+"""Factor by which a name exceeds such a constant: half of the lengths drawn below it exceed the constant."""
 
 SEVERAL = 3
 """Value of the other names, so that there are several lengths."""

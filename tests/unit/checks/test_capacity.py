@@ -368,5 +368,5 @@ def test_lengths_that_a_function_draws_exceed_new_constants_several_times() -> N
         "__shared__ float held[128]; held[threadIdx.x & 127] = x[0]; __syncthreads(); y[0] = held[cols & 127];"
     )
     found = further_sizes(pages, LISTED, LISTED, table, BASELINE)
-    assert {"rows": 513, "cols": 3} in found
-    assert {"rows": 513, "cols": 3} not in further_sizes(CONTRACT, LISTED, LISTED, table, BASELINE)
+    assert {"rows": 257, "cols": 3} in found
+    assert {"rows": 257, "cols": 3} not in further_sizes(CONTRACT, LISTED, LISTED, table, BASELINE)

@@ -22,7 +22,7 @@ def test_only_made_or_ascending_integers_are_lists() -> None:
 
 def test_names_of_integer_inputs_exceed_a_limit_several_times() -> None:
     found = list(long_sizes(CONTRACT, LISTED, LISTED, {256}))
-    assert found == [{"rows": 1025, "pages": 3, "dim": 3}, {"rows": 3, "pages": 1025, "dim": 3}]
+    assert found == [{"rows": 513, "pages": 3, "dim": 3}, {"rows": 3, "pages": 513, "dim": 3}]
     assert list(long_sizes(CONTRACT, LISTED, found, {256})) == []
     assert list(long_sizes(CONTRACT, LISTED, LISTED, set())) == []
 
