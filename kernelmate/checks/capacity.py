@@ -36,6 +36,9 @@ FEW = 3
 LEAST_COMPARED, MOST_COMPARED = 257, 1 << 19
 """Range of constants in the code that give sizes; other sizes cover smaller constants."""
 
+LATE = 2
+"""Elements beyond a constant that a tried size must exceed it by: a count that stays at the constant shows in the next one."""
+
 MOST_AROUND = 4
 MOST_ELEMENTS_AROUND = 1 << 20
 MOST_THREADS_AROUND = 1 << 20
@@ -369,21 +372,22 @@ def _around(
     threads = max(MOST_THREADS_AROUND, min(threads_at(contract, size) for size in listed))
     left = MOST_AROUND
     base = min(listed, key=lambda size: _elements(contract, size))
-    for number in reversed(numbers):
-        for name in listed[0]:
-            if left > 0 and max(size[name] for size in tried) <= number:
-                reached = reached_size(contract, listed, name, number)
-                yield from () if reached is None else (reached,)
-                for value in (number + 1, number):
-                    others = [{other: min(most, FEW) for other, most in base.items()}]
-                    if contract.inputs is not None:
-                        # Lengths that such a function draws share all elements, so that few are long among several.
-                        others.insert(0, dict.fromkeys(base, 1))
-                    sizes = ({**few, name: value} for few in others)
-                    size = next((one for one in sizes if usable(contract, one, threads, MOST_ELEMENTS_AROUND)), None)
-                    if size is not None:
-                        left -= 1
-                        yield size
+    few = [{other: min(most, FEW) for other, most in base.items()}]
+    if contract.inputs is not None:
+        # Lengths that such a function draws share all elements, so that few are long among several.
+        few.insert(0, dict.fromkeys(base, 1))
+    for number, name in itertools.product(reversed(numbers), listed[0]):
+        most = max(size[name] for size in tried)
+        if left <= 0 or most > number + LATE:
+            continue
+        reached = reached_size(contract, listed, name, number) if most <= number else None
+        yield from () if reached is None else (reached,)
+        for value in (number + 1, number) if most <= number else (number + LATE + 1,):
+            sizes = ({**others, name: value} for others in few)
+            size = next((one for one in sizes if usable(contract, one, threads, MOST_ELEMENTS_AROUND)), None)
+            if size is not None:
+                left -= 1
+                yield size
 
 
 def capacity_sizes(contract: Contract, listed: Sequence[Size], tried: Sequence[Size]) -> tuple[Size, ...]:

@@ -370,3 +370,10 @@ def test_lengths_that_a_function_draws_exceed_new_constants_several_times() -> N
     found = further_sizes(pages, LISTED, LISTED, table, BASELINE)
     assert {"rows": 257, "cols": 3} in found
     assert {"rows": 257, "cols": 3} not in further_sizes(CONTRACT, LISTED, LISTED, table, BASELINE)
+
+
+def test_a_size_just_beyond_a_constant_is_exceeded_for_counts_that_stay_at_it() -> None:
+    counted = version("int n = 0; for (int c = 0; c < cols; ++c) { y[c] = x[n]; n += n < 4095; }")
+    tried = (*LISTED, {"rows": 3, "cols": 4096})
+    assert {"rows": 3, "cols": 4098} in further_sizes(CONTRACT, LISTED, tried, counted, BASELINE)
+    assert further_sizes(CONTRACT, LISTED, ({"rows": 5000, "cols": 5000},), counted, BASELINE) == ()
