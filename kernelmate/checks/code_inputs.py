@@ -212,7 +212,7 @@ def _bound(contract: Contract, used: ArgumentUses) -> frozenset[str]:
     if contract.inputs is None:
         return frozenset()
     whole = {a.name for a in contract.args if a.shape is not None and not is_inexact(numpy_dtype(a.dtype))}
-    return whole & (used.addresses | used.loops | used.guards)
+    return (used.addresses | used.loops | used.guards) & whole
 
 
 def _rearranged(contract: Contract, version: Version, texts: tuple[str, str]) -> list[InputStyle]:
