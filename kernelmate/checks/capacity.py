@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from kernelmate.checks.list_sizes import LEAST_LENGTH, has_lists, long_sizes, searched_sizes
 from kernelmate.checks.size_runs import tables_of
 from kernelmate.checks.sizes import KEPT, MOST_THREADS, key_of, reached_size, threads_at, usable
 from kernelmate.checks.trials import elements_of
@@ -34,6 +35,9 @@ FEW = 3
 
 LEAST_COMPARED, MOST_COMPARED = 257, 1 << 19
 """Range of constants in the code that give sizes; other sizes cover smaller constants."""
+
+LATE = 2
+"""Elements beyond a constant that a tried size must exceed it by: a count that stays at the constant shows in the next one."""
 
 MOST_AROUND = 4
 MOST_ELEMENTS_AROUND = 1 << 20
@@ -65,7 +69,7 @@ _SHARED = re.compile(r"^\s*\.shared\s+\.align\s+(\d+)\s+\.b8\s+[\w$]+\[(\d+)\];"
 """Pattern of a shared array of constant length in NVRTC's PTX: alignment, bytes."""
 
 _OFFSET = re.compile(r"\badd\.[su](?:32|64)\s+(%\w+), (%\w+), (\d+);")
-_COMPARED_REGISTERS = re.compile(r"\bsetp\.\w+\.[su](?:32|64)\s+%\w+(?:\|%\w+)?,\s*(%\w+),\s*(%\w+|-?\d+);")
+_COMPARED_REGISTERS = re.compile(r"\b(?:setp\.\w+|min|max)\.[su](?:32|64)\s+%\w+(?:\|%\w+)?,\s*(%\w+),\s*(%\w+|-?\d+);")
 
 _COMPARED = re.compile(r"setp\.\w+\.[su](?:16|32|64)\s+%\w+(?:\|%\w+)?,\s*(%\w+),\s*(\d+);")
 _MASKED = re.compile(r"\band\.b(?:32|64)\s+%\w+, %\w+, (-?\d+);")
@@ -99,11 +103,13 @@ def further_sizes(
     found: list[Size] = []
     if has_new_limits(version, baseline):
         found += capacity_sizes(contract, listed, tried)
-    numbers = compared_numbers(version.compiled.ptx) - compared_numbers(baseline.compiled.ptx)
-    numbers |= set(_kept(version.compiled.ptx) - _kept(baseline.compiled.ptx))
+    numbers = _new_limits(version, baseline, LEAST_COMPARED)
     if _narrow(mine) - _narrow(theirs) or _takes_halves(version) > _takes_halves(baseline):
         numbers |= {1 << 16}
-    numbers |= _held(version) - _held(baseline)
+    if has_lists(contract):
+        found += searched_sizes(contract, listed, (*tried, *found), _numbers(mine) - _numbers(theirs))
+    if contract.inputs is not None:
+        found += long_sizes(contract, listed, (*tried, *found), _new_limits(version, baseline, LEAST_LENGTH))
     found += block_sizes(contract, (*tried, *found), version, baseline)
     if version.contract.grid != baseline.contract.grid:
         texts = [_numbers(lex(one.unit.text).tokens) for one in (version, baseline)]
@@ -113,13 +119,21 @@ def further_sizes(
     return (*found, *_around(contract, listed, (*tried, *found), sorted(numbers)))
 
 
+def _new_limits(version: Version, baseline: Version, least: int) -> set[int]:
+    """Returns the constants above `least` that limit integers or arrays in a version's PTX, but not in its baseline's."""
+    mine, theirs = version.compiled.ptx, baseline.compiled.ptx
+    numbers = compared_numbers(mine, least) - compared_numbers(theirs, least)
+    numbers |= set(_kept(mine, least) - _kept(theirs, least))
+    return numbers | (_held(version, least) - _held(baseline, least))
+
+
 def has_new_limits(version: Version, baseline: Version) -> bool:
     """Returns True if a version's text or launch has integers that its baseline lacks, or fewer loops."""
     mine, theirs = _tokens(version), _tokens(baseline)
     return bool(_numbers(mine) - _numbers(theirs)) or _loops(mine) < _loops(theirs)
 
 
-def _held(version: Version) -> set[int]:
+def _held(version: Version, least: int) -> set[int]:
     """Returns upper bounds of the elements that shared arrays and register tiles of constant length hold."""
     ptx = version.compiled.ptx
     bytes_of = [numpy_dtype(a.dtype).itemsize for a in version.contract.args if a.shape is not None]
@@ -127,7 +141,7 @@ def _held(version: Version) -> set[int]:
     compared = {register for pair in _COMPARED_REGISTERS.findall(ptx) for register in pair}
     # The last of several equal steps begins at a compared offset, so twice the offset is at least their sum.
     found |= {2 * int(step) for own, start, step in _OFFSET.findall(ptx) if own in compared and own != start}
-    return {number for number in found if LEAST_COMPARED < number <= MOST_COMPARED}
+    return {number for number in found if least < number <= MOST_COMPARED}
 
 
 def _past_the_grid(version: Version, listed: Sequence[Size], tried: Sequence[Size], passes: int) -> Iterator[Size]:
@@ -286,30 +300,30 @@ def _with_blocks(
     )  # fmt: skip
 
 
-def compared_numbers(ptx: str) -> set[int]:
-    """Returns the constants that PTX compares integers with; macros, templates and functions are resolved in PTX."""
+def compared_numbers(ptx: str, least: int = LEAST_COMPARED) -> set[int]:
+    """Returns the constants above `least` that PTX compares integers with; macros, templates and functions are resolved in PTX."""
     found = [(register, int(number)) for register, number in _COMPARED.findall(ptx)]
     lines = ptx.splitlines()
     return {
         number
         for register, number in found
-        if LEAST_COMPARED < number <= MOST_COMPARED and not _is_shared_memory_offset(register, lines)
+        if least < number <= MOST_COMPARED and not _is_shared_memory_offset(register, lines)
     }
 
 
-def _kept(ptx: str) -> Counter[int]:
+def _kept(ptx: str, least: int) -> Counter[int]:
     """Counts the operations that reduce an index, or its product with an element's size, to a range, by the range.
 
     These are masks that keep the low bits, and remainders.
     """
     found: Counter[int] = Counter()
     for _, number in _remainders(ptx):
-        found[number] += LEAST_COMPARED < number <= MOST_COMPARED
+        found[number] += least < number <= MOST_COMPARED
     for mask in map(int, _MASKED.findall(ptx)):
         # A signed remainder by a power of two subtracts what a mask of high bits keeps.
         mask = ~mask if mask < 0 else mask
         size = mask & -mask
-        if mask and size <= WIDEST_ELEMENT and LEAST_COMPARED < (kept := mask // size + 1) <= MOST_COMPARED:
+        if mask and size <= WIDEST_ELEMENT and least < (kept := mask // size + 1) <= MOST_COMPARED:
             found[kept] += not kept & (kept - 1)
     return found
 
@@ -358,16 +372,22 @@ def _around(
     threads = max(MOST_THREADS_AROUND, min(threads_at(contract, size) for size in listed))
     left = MOST_AROUND
     base = min(listed, key=lambda size: _elements(contract, size))
-    for number in reversed(numbers):
-        for name in listed[0]:
-            if left > 0 and max(size[name] for size in tried) <= number:
-                reached = reached_size(contract, listed, name, number)
-                yield from () if reached is None else (reached,)
-                for value in (number + 1, number):
-                    size = {**{other: min(most, FEW) for other, most in base.items()}, name: value}
-                    if usable(contract, size, threads, MOST_ELEMENTS_AROUND):
-                        left -= 1
-                        yield size
+    few = [{other: min(most, FEW) for other, most in base.items()}]
+    if contract.inputs is not None:
+        # Lengths that such a function draws share all elements, so that few are long among several.
+        few.insert(0, dict.fromkeys(base, 1))
+    for number, name in itertools.product(reversed(numbers), listed[0]):
+        most = max(size[name] for size in tried)
+        if left <= 0 or most > number + LATE:
+            continue
+        reached = reached_size(contract, listed, name, number) if most <= number else None
+        yield from () if reached is None else (reached,)
+        for value in (number + 1, number) if most <= number else (number + LATE + 1,):
+            sizes = ({**others, name: value} for others in few)
+            size = next((one for one in sizes if usable(contract, one, threads, MOST_ELEMENTS_AROUND)), None)
+            if size is not None:
+                left -= 1
+                yield size
 
 
 def capacity_sizes(contract: Contract, listed: Sequence[Size], tried: Sequence[Size]) -> tuple[Size, ...]:

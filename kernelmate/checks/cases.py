@@ -88,6 +88,7 @@ class CaseJudge:
         written: True for a version that was written from the reference, which binds its NaN too.
 
     Attributes:
+        settling: selects the inputs of launches.
         baseline_ran: True if the baseline finished the last launch.
         baseline_longest: instructions of its longest thread in that launch, if counted.
     """
@@ -108,7 +109,7 @@ class CaseJudge:
         self._glance = glance
         self._written = written and not compared
         self._alone = False
-        self._settling = InputSelection(bench, oracle, compared=compared, directory=oracle.directory)
+        self.settling = InputSelection(bench, oracle, compared=compared, directory=oracle.directory)
         self.baseline_ran = False
         self.baseline_longest: int | None = None
 
@@ -119,7 +120,7 @@ class CaseJudge:
         Raises:
             ReferenceFailed: the reference's file cannot be loaded.
         """
-        return self._settling.varied_scalars
+        return self.settling.varied_scalars
 
     @property
     def wide_scalars(self) -> tuple[str, ...]:
@@ -128,11 +129,11 @@ class CaseJudge:
         Raises:
             ReferenceFailed: the reference's file cannot be loaded.
         """
-        return self._settling.wide_scalars
+        return self.settling.wide_scalars
 
     def may_try(self, style: InputStyle, size: Size) -> bool:
         """Returns False for inputs at a size where they could destroy a GPU's context."""
-        return self._settling.may_try(style, size)
+        return self.settling.may_try(style, size)
 
     def foresee(self, sizes: Sequence[PlannedSize]) -> None:
         """Announces to the bench all launches needed to judge these sizes in order if nothing fails."""
@@ -166,7 +167,7 @@ class CaseJudge:
         large = self.oracle.large(size)
         shots = plan(
             self.contract, elements, number, listed=listed, large=large, repeated=repeated, alone=self._alone, once=once,
-            styled=styled, shifts=shifts, other=NORMAL if self._glance or large else self._settling.other(size),
+            styled=styled, shifts=shifts, other=NORMAL if self._glance or large else self.settling.other(size),
         )  # fmt: skip
         shots += tuple(
             PlannedLaunch(SUGGESTED + place, style, place % 2, 16 * number + place)
@@ -175,19 +176,17 @@ class CaseJudge:
         if selected:
             shots += self._more_shots(size, number, elements)
         for index, shot in enumerate(shots[:1] if self._glance else shots):
-            # Undeclared integers may be indices. If so, values out of range are tried only beside a baseline that
-            # tolerates them.
-            if shot.style.name != "integers" or self._compared or not self._settling.has_positions:
-                level = self._settling.level(shot.style, size)
+            if self._compared or self.settling.allows(shot.style):
+                level = self.settling.level(shot.style, size)
                 yield replace(shot, style=level), index == 0 and origin == "contract"
 
     def _more_shots(self, size: Size, number: int, elements: int) -> tuple[PlannedLaunch, ...]:
         """Returns the launches that a size has only because a condition of the version's code selects it."""
-        other, schedule = self._settling.other(size), 16 * number + 14
+        other, schedule = self.settling.other(size), 16 * number + 14
         shots = (PlannedLaunch(OTHER, other, 1, schedule),) if other.vary else ()
         mixed = any(one.name == "mixed" for one in styles_of(self.contract)) and elements <= CHEAP_ELEMENTS
         # Magnitudes at which squares overflow are tried at other sizes. Ordinary undeclared integers reach no limit.
-        more = (InputStyle("mixed", stress=True, milder=1),) * mixed + (WIDE_INTEGERS,) * self._settling.indexed
+        more = (InputStyle("mixed", stress=True, milder=1),) * mixed + (WIDE_INTEGERS,) * self.settling.indexed
         return (*shots, *(PlannedLaunch(SELECTED, style, 0, schedule + 1) for style in more))
 
     def judge(self, tried: PlannedSize, number: int) -> CaseRecord:
@@ -240,7 +239,7 @@ class CaseJudge:
         self.baseline_ran = False
         plainly = _plainly_wrong(record)
         try:
-            settled = self._settling.settle(size, shot, plainly=plainly)
+            settled = self.settling.settle(size, shot, plainly=plainly)
         except ReferenceFailed:
             if shot.plain:
                 raise
@@ -256,7 +255,7 @@ class CaseJudge:
         outcome = self.bench.run(size, shot, given, count=count, others_longest=bound, most=most)
         if not self._compared:
             mine = self.oracle.learn(self.bench, size, shot, outcome)
-            instead = self._settling.instead(size, shot, mine, plainly=plainly)
+            instead = self.settling.instead(size, shot, mine, plainly=plainly)
             if instead is not None:
                 self._note_findings(record, outcome, "warning", frozenset())
                 record.seen.append(_as_stress(outcome, answer))

@@ -10,7 +10,14 @@ import numpy as np
 
 from kernelmate.checks.capacity import BEYOND, has_new_limits
 from kernelmate.checks.guards.lost_bits import has_arithmetic
-from kernelmate.checks.positions import ConstantComparison, comparisons_of, rounded_factors, uses_of
+from kernelmate.checks.positions import (
+    ArgumentUses,
+    ConstantComparison,
+    comparisons_of,
+    kept_ranges,
+    rounded_factors,
+    uses_of,
+)
 from kernelmate.checks.precision import is_float, is_inexact
 from kernelmate.checks.scalars import nearby
 from kernelmate.checks.size_plan import PlannedSize
@@ -70,6 +77,9 @@ _ORDERING = re.compile(r"\bsetp\.\w+\.(?:ftz\.)?(?:bf16|f16|f32|f64)\b")
 _CHOOSING = re.compile(r"\b(?:min|max)\.(?:[\w:]+\.)*(?:bf16x?2?|f16x?2?|f32|f64)\b|" + _ORDERING.pattern)
 """PTX operations that choose among floating numbers, so that a wrong one to begin with may show."""
 
+_LIMITS = re.compile(r"\bsetp\.\w+\.[su](?:32|64)\s+%\w+(?:\|%\w+)?, %\w+, (-?\d+);")
+"""PTX comparisons of integers with a constant, as of a loop's counter with its limit."""
+
 _COUNTING = re.compile(r"\b(?:atom|red)\.\S*add\b|\b(?:atom|red)\.\S*add\.")
 
 
@@ -85,24 +95,34 @@ def suggested_styles(
         scalars: arguments that may have other values than the contract's.
         wide: integer ones among them that may have values of any size.
     """
-    if contract.inputs is not None:
-        return ()
     own = [one for one in comparisons_of(version, contract) if one not in frozenset(comparisons_of(baseline, contract))]
     texts = version.compiled.ptx, baseline.compiled.ptx
     whole = WHOLE if texts[0] != texts[1] and any(_ROUNDING.search(text) for text in texts) else ()
-    constants = tuple((name, values) for name, values in _constants(contract, own, whole) if values)
-    ties = tuple((name, values) for name, values in _constants(contract, (), _scaled_ties(version, baseline)) if values)
+    used = uses_of(baseline, contract)
+    constants, ties = (
+        tuple(
+            (name, values)
+            for name, values in _constants(contract, *given)
+            if values and name not in _bound(contract, used)
+        )
+        for given in ((own, whole), ((), _scaled_ties(version, baseline)))
+    )
     found = [
         InputStyle("normal", stress=True, constants=planted)
         for planted in (constants, ties if whole else ())
         if planted
     ]
     found += _scalar_styles(contract, own, frozenset(scalars))
-    used = uses_of(baseline, contract)
     reaching = frozenset(scalars) & (used.addresses | used.loops)
     found += _enlarged(contract, reaching) * has_new_limits(version, baseline)
+    kept = kept_ranges(version, contract) - kept_ranges(baseline, contract)
+    found += _past_ranges(contract, frozenset(scalars), kept)
     if wide and texts[0] != texts[1]:
-        found.append(InputStyle("normal", stress=True, given=tuple((name, _wide(contract, name)) for name in wide)))
+        given = (tuple((name, _wide(contract, name, turned)) for name in wide) for turned in (False, True))
+        found += [InputStyle("normal", stress=True, given=values) for values in dict.fromkeys(given)]
+    found += _chained(contract, version, baseline, used)
+    if contract.inputs is not None:
+        return (*found, *_rearranged(contract, version, texts))
     free = [numpy_dtype(a.dtype) for a in contract.args if is_free(a)]
     integers = any(dtype.kind in "iu" for dtype in free)
     ranged = any((a.distribution or "").lstrip().startswith("integers") for a in contract.args)
@@ -165,6 +185,48 @@ def with_styles(
             for other in chosen[:MOST_COMBINED]:
                 planned[other] = planned[other]._replace(styles=(*planned[other].styles, style))
     return planned
+
+
+def _chained(contract: Contract, version: Version, baseline: Version, used: ArgumentUses) -> list[InputStyle]:
+    """Returns a style with integers for which loops take many steps, if code limits such a loop by a constant.
+
+    Elements that are addresses as well are left out: they are offsets, not numbers.
+    """
+    mine, theirs = (frozenset(_LIMITS.findall(one.compiled.ptx)) for one in (version, baseline))
+    names = tuple(
+        a.name
+        for a in contract.args
+        if a.direction in ("in", "inout") and a.name in used.loops - used.addresses and a.shape
+        and numpy_dtype(a.dtype).kind in "iu" and (is_free(a) or (a.distribution or "").lstrip().startswith("integers"))
+    )  # fmt: skip
+    if contract.inputs is not None or not names or mine <= theirs:
+        return []
+    return [InputStyle("normal", stress=True, chained=names)]
+
+
+def _bound(contract: Contract, used: ArgumentUses) -> frozenset[str]:
+    """Returns the integer arrays of an `inputs` function that the baseline does not only compute with.
+
+    Such arrays may be indices, offsets, lengths or flags, which are related to each other.
+    """
+    if contract.inputs is None:
+        return frozenset()
+    whole = {a.name for a in contract.args if a.shape is not None and not is_inexact(numpy_dtype(a.dtype))}
+    return (used.addresses | used.loops | used.guards) & whole
+
+
+def _rearranged(contract: Contract, version: Version, texts: tuple[str, str]) -> list[InputStyle]:
+    """Returns styles that rearrange, or repeat, floating values which an `inputs` function made."""
+    if texts[0] == texts[1] or not any(is_free(a) and is_float(numpy_dtype(a.dtype)) for a in contract.args):
+        return []
+    found = []
+    if sorted(_ORDERING.findall(texts[0])) != sorted(_ORDERING.findall(texts[1])) or _has_positions(contract):
+        found.append(InputStyle("repeated", stress=True))
+    if _has_positions(contract) and not has_arithmetic(texts[1]):
+        found.append(InputStyle("close", stress=True))
+    if _selects(contract):
+        found.append(InputStyle("strided", stress=True, strides=_strides(version)))
+    return found
 
 
 def _extent(contract: Contract, planned: PlannedSize) -> tuple[int, int, int, int]:
@@ -269,10 +331,16 @@ def _bits(pattern: int) -> float:
     return float(np.array(pattern & 0xFFFFFFFF, np.uint32).view(np.float32))
 
 
-def _wide(contract: Contract, name: str) -> int:
-    """Returns a value of a scalar's sign with significant bits in each of its bytes."""
+def _wide(contract: Contract, name: str, turned: bool) -> int:
+    """Returns a value of a scalar's sign with significant bits in each of its bytes.
+
+    `turned` gives the other bits of an unsigned scalar, its highest one among them.
+    """
     argument = next(a for a in contract.args if a.name == name)
-    value = WIDE_BITS >> (64 - 8 * numpy_dtype(argument.dtype).itemsize)
+    dtype = numpy_dtype(argument.dtype)
+    value = WIDE_BITS >> (64 - 8 * dtype.itemsize)
+    if dtype.kind == "u" and turned:
+        return int(np.iinfo(dtype).max) - value
     return -value if scalar_value(argument, {}) < 0 else value
 
 
@@ -301,6 +369,18 @@ def _enlarged(contract: Contract, names: frozenset[str]) -> list[InputStyle]:
     }
     given = (((name, BEYOND * value + math.copysign(1, value)),) for name, value in usual.items() if abs(value) > 1)
     return [InputStyle("normal", stress=True, given=one) for one in given][:MOST_SCALARS]
+
+
+def _past_ranges(contract: Contract, names: frozenset[str], kept: Iterable[tuple[str, int]]) -> list[InputStyle]:
+    """Returns styles with a scalar just past the range that code keeps of it."""
+    known = {a.name: a for a in contract.args if a.name in names and a.value is not None and "int" in a.dtype}
+    found = []
+    for name, number in sorted(kept, key=lambda one: one[::-1]):
+        argument = known.get(name)
+        fits = argument is not None and number < np.iinfo(numpy_dtype(argument.dtype)).max
+        if argument is not None and fits and 0 < scalar_value(argument, {}) <= number:
+            found.append(InputStyle("normal", stress=True, given=((name, number + 1),)))
+    return found[:MOST_SCALARS]
 
 
 def _beyond(argument: Argument, compared: ConstantComparison) -> float | None:

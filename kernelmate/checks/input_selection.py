@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelmate.checks.answers import BaselineOutputs, ExpectedOutputs
+from kernelmate.checks.case_records import CaseRecord
 from kernelmate.checks.oracle import Oracle
-from kernelmate.checks.positions import ArgumentUses, uses_of
+from kernelmate.checks.positions import ArgumentUses, has_running_product, uses_of
 from kernelmate.checks.precision import Arrays
 from kernelmate.checks.scalars import counted_names, has_switches, loops, varied_names
 from kernelmate.checks.sizes import key_of
-from kernelmate.checks.styles import NORMAL, SMALLEST, InputStyle, milder
-from kernelmate.checks.trials import Bench, PlannedLaunch
+from kernelmate.checks.styles import NORMAL, ONE_MAGNITUDE, SMALLEST, InputStyle, milder
+from kernelmate.checks.trials import OTHER, Bench, PlannedLaunch
 from kernelmate.checks.values import plantable
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, Size
@@ -85,6 +86,16 @@ class InputSelection:
         """Returns scalars that may have other values, at least at sizes that the emulator launches first."""
         return self._varied().vary
 
+    def unvaried(self, records: Iterable[CaseRecord]) -> frozenset[str]:
+        """Returns scalars that kept the contract's values at a size because the baseline was wrong with others."""
+        return frozenset(
+            name
+            for record in records
+            for seen in record.seen
+            if seen.outcome.shot.inputs == OTHER and not self._oracle.large(record.size)
+            for name in set(self.other(record.size).vary) - set(seen.outcome.shot.style.vary)
+        )
+
     @property
     def wide_scalars(self) -> tuple[str, ...]:
         """Returns varied integer scalars that are mere values to the baseline and the reference, so may be of any size.
@@ -102,6 +113,15 @@ class InputSelection:
         ]  # fmt: skip
         counted = counted_names(self._contract, self._directory, names) if names else frozenset()
         return tuple(name for name in names if name not in counted)
+
+    def allows(self, style: InputStyle) -> bool:
+        """Returns False for inputs that are tried only beside a baseline that is right on them.
+
+        These are integers that may be indices and exceed their range, and changed arrays of an `inputs` function.
+        """
+        if self._contract.inputs is not None and style.stress:
+            return False
+        return style.name != "integers" or not self.has_positions
 
     def may_try(self, style: InputStyle, size: Size) -> bool:
         """Returns False if a style's scalar values at a size could destroy a GPU's context."""
@@ -141,6 +161,10 @@ class InputSelection:
         """Returns the style made as mild as earlier disagreements at this style required."""
         if style.name == "integers" and self._key(style) not in _LEVELS:
             _LEVELS[self._key(style)] = self._first_integers(style)
+        if style.name == "mixed" and self._key(style) not in _LEVELS:
+            compiled = (self._oracle.judge_of_inputs or self._bench.version).compiled
+            if has_running_product(compiled.ptx, compiled.lowered_name):
+                _LEVELS[self._key(style)] = replace(style, milder=max(style.milder, ONE_MAGNITUDE))
         key = self._key(style)
         return self._safe(_LEVELS.get((key, key_of(size)), _LEVELS.get(key, style)), size)
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from kernelmate.checks import reference_process
+from kernelmate.checks.made_inputs import adapted
 from kernelmate.checks.precision import Array, Arrays, blocks_of, is_float, is_inexact, limits
 from kernelmate.checks.scalars import varied
 from kernelmate.checks.styles import InputStyle, bound_of, is_free
@@ -22,11 +23,13 @@ from kernelmate.checks.values import (
     every_byte,
     every_pattern,
     high_integers,
+    integer_range,
     late_floats,
     lowest_integers,
     mixed_floats,
     offset_floats,
     plant,
+    plant_chains,
     plant_constants,
     repeated,
     sided,
@@ -201,12 +204,13 @@ def draw(
     shapes = argument_shapes(contract, size)
     arguments = [a for a in contract.args if a.shape is not None]
     if contract.inputs is not None:
-        drawn = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed))).integers(2**30)
+        on_host = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed)))
+        drawn = on_host.integers(2**30)
         # Parity tells a function that chooses among stored arrays which sets have to differ.
-        return {
-            **made_inputs(contract, size, 2 * int(drawn) + (not first), shapes, directory),
-            **varied(contract, size, style.vary, seed, zeros=style.zeros),
-        }
+        arrays = made_inputs(contract, size, 2 * int(drawn) + (not first), shapes, directory)
+        scalars_made = varied(contract, size, style.vary, seed, zeros=style.zeros)
+        scalars_made.update((name, _scalar(contract, name, value)) for name, value in style.given)
+        return {**adapted(contract, size, arrays, style, on_host), **scalars_made}
     made: Arrays = varied(contract, size, style.vary, seed, zeros=style.zeros)
     scalars = {a.name for a in contract.args if a.shape is None and a.value is not None} if style.planted else set()
     edges = [float(made.get(name, value)) for name, value in scalar_values(contract, size).items() if name in scalars]
@@ -220,6 +224,8 @@ def draw(
             made[a.name] = plant(left, made[a.name], size, edges, rng, alone=style.alone)
         if a.name in constants and live is None and a.direction in ("in", "inout") and a.name not in style.positions:
             made[a.name] = plant_constants(left, made[a.name], size, constants[a.name], rng, alone=style.alone)
+    if style.chained:
+        _chain(made, [a for a in arguments if a.name in style.chained], size, rng)
     if style.name in ("integers", "mixed"):
         _tie_equals(made, [a for a in arguments if is_free(a) and a.name not in style.positions], rng)
     return made
@@ -228,6 +234,14 @@ def draw(
 def _scalar(contract: Contract, name: str, value: float) -> Array:
     argument = next(a for a in contract.args if a.name == name)
     return np.asarray(value).astype(numpy_dtype(argument.dtype))
+
+
+def _chain(made: Arrays, chained: Sequence[Argument], size: Size, rng: Any) -> None:
+    """Plants integers that need most steps of common loops, in the arrays of the first one's shape together."""
+    together = [a for a in chained if made[a.name].shape == made[chained[0].name].shape]
+    ends = [(np.iinfo(made[a.name].dtype).min, np.iinfo(made[a.name].dtype).max) for a in together]
+    ranges = [integer_range(a, size) or end for a, end in zip(together, ends, strict=True)]
+    plant_chains([made[a.name] for a in together], [(max(low, 1), high) for low, high in ranges], rng)
 
 
 def _tie_equals(made: Arrays, free: Sequence[Argument], rng: Any) -> None:

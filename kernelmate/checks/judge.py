@@ -21,7 +21,7 @@ from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.causes import assumed_divisibility, causes_of, divisibility_sentence, size_text
 from kernelmate.checks.findings import lines_placed, message_placed, placed, ranked
 from kernelmate.checks.guard_findings import code_findings, later_findings
-from kernelmate.checks.guards import assumptions, far_indices, persistent_variables
+from kernelmate.checks.guards import assumptions, far_indices, persistent_variables, unread_scalars
 from kernelmate.checks.inputs import only_written
 from kernelmate.checks.laws import MEDIUM_ELEMENTS, elements_at
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
@@ -173,7 +173,10 @@ class _Judge:
         )
         lasting = frozenset[str]().union(*(s.outcome.result.lasting for r in self.records for s in r.seen))
         kept = persistent_variables.find(self.version, self.task.baseline, lasting)
-        self.findings += [placed(finding, self.version.unit) for finding in (*told, *kept)]
+        variable = self.compared and self.task.own_sizes and not (self.task.glance or self.backend.poisoned)
+        scalars = self.cases.settling.unvaried(self.records) if variable else ()
+        unread = unread_scalars.find(self.version, self.task.baseline, self.contract, scalars)
+        self.findings += [placed(finding, self.version.unit) for finding in (*told, *kept, *unread)]
         self.findings += code_findings(self.version, self.task.baseline, self.contract)
         metrics = self._all_metrics()
         findings = ranked(self.findings)

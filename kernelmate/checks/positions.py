@@ -15,6 +15,7 @@ _FUNCTION = re.compile(r"\.func\b\s*(?:\(([^()]*)\))?\s*([\w$]+)\s*\(([^()]*)\)[
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|^\s*\.(?:loc|reg|pragma)\b[^\n]*", re.DOTALL | re.MULTILINE)
 _PARAMETER = re.compile(r"([\w$]+)(?:\[\d+\])?\s*(?:,|$)")
 _STATEMENT = re.compile(r"([\w$]+):(?!:)|(?:@(!?)(%[\w$]+)\s+)?([a-z][\w.:]*)([^;{}]*(?:\{[^;{}]*\}[^;{}]*)*);")
+_WORD = re.compile(r"[\w$]+")
 _REGISTER = re.compile(r"%[\w$]+")
 _ADDRESS = re.compile(r"\[\s*([%\w$]+)[^\]]*\]")
 _ACCESSES = frozenset(
@@ -88,6 +89,41 @@ def comparisons_of(version: Version, contract: Contract) -> tuple[ConstantCompar
         if place in names
     ]
     return tuple(dict.fromkeys(found))
+
+
+def kept_ranges(version: Version, contract: Contract) -> frozenset[tuple[str, int]]:
+    """Returns scalar arguments of whose values code keeps low bits or a remainder, with the number of values that remain."""
+    names = {place: a.name for place, a in enumerate(contract.parameters) if a is not None and a.shape is None}
+    found = _kept(version.compiled.ptx, version.compiled.lowered_name)
+    return frozenset((names[place], kept) for place, kept in found if place in names)
+
+
+@functools.lru_cache(16)
+def _kept(ptx: str, entry: str) -> frozenset[tuple[int, int]]:
+    """Returns parameter indices of scalars, with the number of values that a mask or a remainder leaves."""
+    places, statements = entry_statements(ptx, entry)
+    flow = _ArgumentFlow(places, statements)
+    flow.follow()
+    writers, found = _writers(statements), set[tuple[int, int]]()
+    for one in statements:
+        operands = [part.strip() for part in one.operands.split(",")]
+        if one.opcode[0] in ("and", "rem", "sub") and "pred" not in one.opcode and len(operands) == 3:
+            kept = _range_of(one.opcode[0], operands[2], writers)
+            found |= {(place, kept) for kind, place in flow.sources(operands[1]) if kind == "argument" and kept > 1}
+    return frozenset(found)
+
+
+def _range_of(name: str, operand: str, writers: dict[str, Statement | None]) -> int:
+    """Returns the number of values that a mask, a remainder, or the subtraction of a multiple leaves; 0 if unknown."""
+    writer = writers.get(operand)
+    if name == "sub" and writer is not None and writer.opcode[:2] == ("mul", "lo"):
+        operand = writer.operands.rpartition(",")[2].strip()
+    elif name == "sub":
+        return 0
+    value = _constant(operand, writers)
+    if not isinstance(value, int):
+        return 0
+    return value if name != "and" else 0 if value & (value + 1) else value + 1
 
 
 DEEPEST, MOST_FACTORS, FARTHEST_FACTOR = 6, 4, 2.0**20
@@ -206,6 +242,36 @@ def _moved(register: str, value: float, writers: dict[str, Statement | None]) ->
 
 
 @functools.lru_cache(16)
+def has_running_product(ptx: str, entry: str) -> bool:
+    """Returns True if a kernel multiplies a floating-point register again and again by elements that it loads.
+
+    Such a product overflows, or vanishes, in the middle of some orders of its factors and not of others.
+    """
+    _, statements = entry_statements(ptx, entry)
+    writers = _writers(statements)
+    for one in statements:
+        if one.opcode[0] not in ("mul", "fma") or not {"f32", "f64"} & set(one.opcode):
+            continue
+        result, *factors = (part.strip() for part in one.operands.split(","))
+        if result in factors[:2] and any(
+            _is_loaded(other, writers, DEEPEST) for other in factors[:2] if other != result
+        ):
+            return True
+    return False
+
+
+def _is_loaded(register: str, writers: dict[str, Statement | None], depth: int) -> bool:
+    """Returns True if a register holds an element as it was loaded, converted, or selected."""
+    writer = writers.get(register)
+    if writer is None or not depth:
+        return False
+    if writer.opcode[0] == "ld":
+        return "param" not in writer.opcode
+    sources = writer.operands.split(",")[1:3] if writer.opcode[0] in ("mov", "cvt", "selp") else []
+    return any(_is_loaded(source.strip(), writers, depth - 1) for source in sources)
+
+
+@functools.lru_cache(16)
 def _uses(ptx: str, entry: str) -> tuple[frozenset[Taint], ...]:
     return _ArgumentFlow(*entry_statements(ptx, entry)).used()
 
@@ -236,6 +302,13 @@ def function_statements(ptx: str) -> dict[str, tuple[list[str], list[str], list[
         name: (_PARAMETER.findall(given.strip()), _PARAMETER.findall(returned.strip()), _statements(body))
         for returned, name, given, body in _FUNCTION.findall(_COMMENT.sub("", ptx))
     }
+
+
+def read_parameters(ptx: str, entry: str) -> frozenset[int]:
+    """Returns the indices of the parameters that an entry loads or takes the address of; all parts of a struct count."""
+    places, statements = entry_statements(ptx, entry)
+    words = {word for one in statements for word in _WORD.findall(one.operands)}
+    return frozenset(place for name, place in places.items() if name in words)
 
 
 def _statements(body: str) -> list[Statement]:

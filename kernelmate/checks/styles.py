@@ -44,6 +44,7 @@ class InputStyle:
         alone: True if planted values come without their neighbours, which a rounding before a comparison or a
             conversion moves across it, so that the reference and a right kernel may disagree.
         given: values of scalar arguments, by name.
+        chained: integer arrays in which values are planted for which common loops take most steps.
         strides: of `strided`, the distances in elements, which rows take in turn.
     """
 
@@ -68,6 +69,7 @@ class InputStyle:
     alone: bool = False
     given: tuple[tuple[str, float], ...] = ()
     strides: tuple[int, ...] = ()
+    chained: tuple[str, ...] = ()
 
     @property
     def plants_nan(self) -> bool:
@@ -105,6 +107,8 @@ class InputStyle:
         return f"{self.name} inputs" + (f" times {self.scale:g}" if self.scale != 1 else "") + self._planted_text()
 
     def _planted_text(self) -> str:
+        if self.chained:
+            return " with integers among them for which loops take many steps"
         about = " with values equal to scalars among them" if self.planted else ""
         if not self.constants:
             return about
@@ -130,12 +134,16 @@ STRESS_STYLES = (
     InputStyle("offset", stress=True),
     InputStyle("mixed", stress=True),
 )
+MADE_STYLES = InputStyle("normal", 1e3, stress=True), InputStyle("zeros", stress=True)
+"""Changes of floating arrays that an `inputs` function makes, which keep signs, order, symmetry and sparsity."""
 PATTERNS = InputStyle("patterns", stress=True)
 WIDE_INTEGERS = InputStyle("integers", stress=True)
 COUNTED = InputStyle("offset", stress=True, high=True), InputStyle("offset", stress=True, low=True)
 """Inputs that are all far above or all far below zero, so that most conditions hold for all of them."""
 LARGEST_SUMS = InputStyle("integers", stress=True, high=True), InputStyle("integers", stress=True, low=True)
 """Integers that are all near the largest or all the smallest, of which sums and sums of products are the largest."""
+ONE_MAGNITUDE = 2
+"""Value of `InputStyle.milder` for which no row mixes magnitudes far apart, whose product depends on its order."""
 SMALLEST = -1
 """Value of `InputStyle.bound` that selects the smallest size."""
 NARROWER = (31, 15, 10)
@@ -144,11 +152,9 @@ NARROWER = (31, 15, 10)
 
 def styles_of(contract: Contract) -> tuple[InputStyle, ...]:
     """Returns the input styles for this contract beyond `NORMAL`; declared distributions are never varied."""
-    free = [
-        numpy_dtype(a.dtype)
-        for a in contract.args
-        if contract.inputs is None and a.direction in ("in", "inout") and a.distribution is None
-    ]
+    free = [numpy_dtype(a.dtype) for a in contract.args if is_free(a)]
+    if contract.inputs is not None:
+        return MADE_STYLES if any(map(is_float, free)) else ()
     floats = (UNIFORM, *STRESS_STYLES) if any(is_inexact(dtype) for dtype in free) else ()
     narrow = (PATTERNS,) if any(is_float(dtype) and dtype.itemsize <= 2 for dtype in free) else ()
     integers = (WIDE_INTEGERS,) if any(dtype.kind in "iu" for dtype in free) else ()

@@ -41,6 +41,9 @@ LARGEST_PLANTED = 1e4
 Also the number of elements per planted element.
 """
 
+CHAINS = 8
+"""Number of pairs of Fibonacci numbers that are planted, from the largest ones of a range on."""
+
 NEIGHBOURS = 64
 """Range of integers that are neighbours; a floating type cannot distinguish them if they are large."""
 
@@ -390,6 +393,15 @@ def _in_support(text: str, values: Array, size: Size) -> Array:
     return inside
 
 
+def integer_range(argument: Argument, size: Size) -> tuple[int, int] | None:
+    """Returns the smallest and the largest value of a declared range of integers; None without one."""
+    distribution = None if argument.distribution is None else parse_distribution(argument.distribution)
+    if distribution is None or distribution.name != "integers":
+        return None
+    low, high = (int(evaluate(text, size)) for text in distribution.arguments)
+    return low, high - 1
+
+
 def tie(array: Array, other: Array, rng: Any) -> Array:
     """Makes some elements of an array equal, or adjacent, to those of another array of its kind."""
     flat, theirs = array.reshape(-1), other.reshape(-1)
@@ -400,6 +412,42 @@ def tie(array: Array, other: Array, rng: Any) -> Array:
             taken = taken + rng.integers(-1, 2, places.size).astype(array.dtype)
     flat[places] = taken
     return array
+
+
+COLLATZ = 27, 97, 871, 6171, 77031, 837799, 8400511, 63728127, 670617279
+"""Numbers below a power of ten with the longest sequences of halving, or of tripling plus one (OEIS A284668)."""
+
+
+def plant_chains(arrays: Sequence[Array], bounds: Sequence[tuple[int, int]], rng: Any) -> None:
+    """Plants integers for which common loops take most steps: Euclid's algorithm, and halving or tripling.
+
+    Those of Euclid's algorithm are pairs of neighbouring Fibonacci numbers, at equal places of two arrays.
+
+    Args:
+        arrays: arrays of one shape, which are changed; a single one also gets numbers of `COLLATZ`.
+        bounds: for each array its smallest and its largest value.
+        rng: a NumPy generator.
+    """
+    most, least = min(high for _, high in bounds), max(low for low, _ in bounds)
+    numbers = [1, 2]
+    while numbers[-1] + numbers[-2] <= most:
+        numbers.append(numbers[-1] + numbers[-2])
+    steps = [
+        step for step in range(min(CHAINS, len(numbers) - len(arrays))) if numbers[-1 - step - len(arrays) + 1] >= least
+    ]
+    count = arrays[0].size
+    if not steps or count < BLOCK:
+        return
+    taken = np.resize(steps, max(count // PLANTED_ONE_IN, min(count, 2 * len(steps))))
+    places = rng.permutation(count)[: taken.size]
+    turned = np.arange(taken.size) // len(steps) % 2  # the smaller number first takes one step more
+    for place, array in enumerate(arrays):
+        rank = np.where(turned, len(arrays) - 1 - place, place)
+        array.reshape(-1)[places] = np.array(numbers, np.int64)[-1 - rank - taken].astype(array.dtype)
+    known = [number for number in COLLATZ if least <= number <= most]
+    if len(arrays) == 1 and known:
+        where = places[len(steps) :]
+        arrays[0].reshape(-1)[where] = np.resize(known[::-1], where.size).astype(arrays[0].dtype)
 
 
 def plantable(contract: Contract) -> bool:

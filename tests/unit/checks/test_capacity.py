@@ -354,3 +354,26 @@ def test_a_16_bit_load_of_wider_integers_gives_a_size_beyond_it() -> None:
     sizes = further_sizes(contract, listed, listed, narrow, plain)
     assert any(size["vocab"] >= 131_072 and size["n"] >= 16 for size in sizes)
     assert not any(size["vocab"] > 65_536 for size in further_sizes(contract, listed, listed, plain, plain))
+
+
+def test_an_offset_in_a_minimum_gives_a_size_beyond_it() -> None:
+    limited = version("for (int c = threadIdx.x, e = min(cols, (int)blockIdx.x + 5000); c < e; c += 64) y[c] = x[c];")
+    found = further_sizes(CONTRACT, LISTED, LISTED, limited, BASELINE)
+    assert max(size["cols"] for size in found) > 5000
+
+
+def test_lengths_that_a_function_draws_exceed_new_constants_several_times() -> None:
+    pages = replace(CONTRACT, inputs="made.py:make", args=(Argument("t", "in", "int32", ("rows", "cols")),))
+    table = version(
+        "__shared__ float held[128]; held[threadIdx.x & 127] = x[0]; __syncthreads(); y[0] = held[cols & 127];"
+    )
+    found = further_sizes(pages, LISTED, LISTED, table, BASELINE)
+    assert {"rows": 257, "cols": 3} in found
+    assert {"rows": 257, "cols": 3} not in further_sizes(CONTRACT, LISTED, LISTED, table, BASELINE)
+
+
+def test_a_size_just_beyond_a_constant_is_exceeded_for_counts_that_stay_at_it() -> None:
+    counted = version("int n = 0; for (int c = 0; c < cols; ++c) { y[c] = x[n]; n += n < 4095; }")
+    tried = (*LISTED, {"rows": 3, "cols": 4096})
+    assert {"rows": 3, "cols": 4098} in further_sizes(CONTRACT, LISTED, tried, counted, BASELINE)
+    assert further_sizes(CONTRACT, LISTED, ({"rows": 5000, "cols": 5000},), counted, BASELINE) == ()

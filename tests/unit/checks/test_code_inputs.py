@@ -303,6 +303,67 @@ def test_a_scalar_that_bounds_a_loop_is_enlarged_where_code_has_new_limits() -> 
     assert (("k", 13.0),) not in [style.given for style in suggested_styles(CONTRACT, plain, plain, ("k", "a"))]
 
 
+@pytest.mark.parametrize(
+    ("body", "given"),
+    [
+        ("y[i] = x[i] + (k & 15);", [(("k", 17.0),)]),
+        ("y[i] = x[i] + k * v[i] % 1000;", [(("k", 1001.0),)]),
+        ("y[i] = x[i] + (v[i] & 15) + k;", []),  # not of the scalar
+        ("y[i] = x[i] + (k & 2);", []),  # a single bit, and smaller than the value
+    ],
+)
+def test_scalars_exceed_the_range_that_code_keeps_of_them(body, given) -> None:
+    assert [one.given for one in suggested(body) if one.given] == given
+
+
+def test_wide_values_of_unsigned_scalars_include_the_highest_bit() -> None:
+    arguments = [replace(a, dtype="uint32") if a.name == "k" else a for a in CONTRACT.args]
+    unsigned = replace(CONTRACT, args=tuple(arguments))
+    found = suggested_styles(unsigned, version("y[i] = k & 0x7fffffff;"), BASELINE, (), ("k",))
+    assert [one.given for one in found if one.given] == [(("k", 0x13579BDF),), (("k", 0xECA86420),)]
+
+
+MADE = replace(CONTRACT, inputs="made.py:make")
+
+
+def test_made_floating_arrays_are_changed_as_code_suggests_and_made_indices_stay() -> None:
+    limited = version("y[i] = fminf(x[max(v[i], 0) & 511], 60.5f) + (v[i] == -100 || b[i] == 77);")
+    plain = version("y[i] = x[max(v[i], 0) & 511] + b[i];")
+    found = suggested_styles(MADE, limited, plain, ())
+    (planted,) = (one for one in found if one.constants)
+    assert dict(planted.constants) == {"x": (60.5,)}
+    assert suggested_styles(MADE, plain, plain, ()) == ()
+    ordered = suggested_styles(replace(MADE, args=POSITIONS.args, sizes=POSITIONS.sizes), limited, plain, ())
+    assert [one.name for one in ordered if not one.constants] == ["repeated", "strided"]
+
+
+EUCLID = (
+    "int p = max(v[i], 0), q = b[i]; for (int step = 0; LIMIT q; ++step) { int t = p % q; p = q; q = t; } y[i] = p;"
+)
+
+
+def test_integers_that_take_many_steps_are_tried_where_code_limits_a_loop() -> None:
+    plain, limited = version(EUCLID.replace("LIMIT", "")), version(EUCLID.replace("LIMIT", "step < 44 &&"))
+    (style,) = (one for one in suggested_styles(CONTRACT, limited, plain, ()) if one.chained)
+    assert set(style.chained) <= {"v", "b"}
+    assert "many steps" in str(style)
+    assert not any(one.chained for one in suggested_styles(CONTRACT, plain, plain, ()))
+
+
+def test_planted_pairs_take_the_most_steps_of_euclids_algorithm() -> None:
+    pair = Contract(
+        "k", ({"n": 64},), ("1",), ("64",),
+        (Argument("p", "in", "int32", ("n",)), Argument("q", "in", "int32", ("n",), distribution="integers(0, 1000)")),
+    )  # fmt: skip
+    style = InputStyle("normal", chained=("p", "q"))
+    drawn = draw(pair, {"n": 64}, (1, 2), style, None)
+    assert ((drawn["p"] == 987) & (drawn["q"] == 610)).any()
+    assert ((drawn["p"] == 610) & (drawn["q"] == 987)).any()
+    assert drawn["q"].max() < 1000
+    free = draw(pair, {"n": 64}, (1, 2), replace(style, chained=("p",)), None)["p"]
+    assert {1836311903, 670617279} <= set(free.tolist())
+
+
 def test_constants_outside_a_declared_distribution_are_not_planted() -> None:
     declared = Contract(
         "k", ({"n": 640},), ("1",), ("64",), (Argument("x", "in", "float32", ("n",), distribution="uniform(0, 1)"),)

@@ -10,7 +10,16 @@ import pytest
 
 from kernelmate.checks.inputs import draw
 from kernelmate.checks.precision import Array
-from kernelmate.checks.styles import COUNTED, NORMAL, STRESS_STYLES, UNIFORM, WIDE_INTEGERS, InputStyle, styles_of
+from kernelmate.checks.styles import (
+    COUNTED,
+    MADE_STYLES,
+    NORMAL,
+    STRESS_STYLES,
+    UNIFORM,
+    WIDE_INTEGERS,
+    InputStyle,
+    styles_of,
+)
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Argument, Contract
 
@@ -126,7 +135,8 @@ def test_styles_differ_only_where_something_is_left_open() -> None:
     assert UNIFORM in styles_of(contract(declared, Argument("z", "inout", "float16", ("n",))))
     assert styles_of(contract(Argument("x", "out", "float32", ("n",)))) == ()
     assert styles_of(contract(Argument("x", "in", "int32", ("n",)))) == (WIDE_INTEGERS,)
-    assert styles_of(contract(Argument("x", "in", "float32", ("n",)), inputs="f.py:make")) == ()
+    assert styles_of(contract(Argument("x", "in", "float32", ("n",)), inputs="f.py:make")) == MADE_STYLES
+    assert styles_of(contract(Argument("x", "in", "int32", ("n",)), inputs="f.py:make")) == ()
 
 
 def test_inputs_come_from_files(tmp_path) -> None:
