@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.machine import alternate
 from kernelmate.compiler.options import flags_for
-from kernelmate.compiler.places import system_includes
+from kernelmate.compiler.cuda_toolkit import system_includes
 from kernelmate.records import CompileOptions, Kernel, Target
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"

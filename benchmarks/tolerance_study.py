@@ -28,7 +28,7 @@ from benchmarks.tolerance_variants import COUNTING, WORKLOADS, Array, Total, Wor
 from kernelmate.checks.evaluations import Expected, Reference
 from kernelmate.checks.extrapolation import Law, carried, law_of
 from kernelmate.checks.inputs import draw
-from kernelmate.checks.laws import BASE_ELEMENTS, elements_at
+from kernelmate.checks.reference_facts import BASE_ELEMENTS, elements_at
 from kernelmate.checks.precision import Arrays
 from kernelmate.checks.reference import python_reference
 from kernelmate.checks.sizes import small_sizes

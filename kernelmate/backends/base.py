@@ -106,7 +106,7 @@ def with_addresses(content: npt.NDArray[np.uint8], addresses: Iterable[HeldAddre
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class LaunchEnvironment:
     """Environment of a launch, on which its results must not depend; can be chosen in the emulator only.
 
     Attributes:
@@ -173,7 +173,7 @@ class Run:
             accesses are always found.
         native: whether the same launch of an earlier version was worth compiling to native code, where that is known;
             it affects the time, not the result (emulator only).
-        surroundings: the launch's environment, such as special registers and addresses; None for the usual one (emulator only).
+        environment: the launch's environment, such as special registers and addresses; None for the usual one (emulator only).
         executed: where it is counted, count the machine instructions that it executes too, which takes a disassembler.
         total_limit: instructions all threads together may take; more raises `EmulationTooLarge` (emulator only).
         key: names the launch among those of one module: equal keys, equal launches. None if nobody names it.
@@ -195,7 +195,7 @@ class Run:
     key: Hashable = None
     executed: bool = False
     native: bool | None = None
-    surroundings: Surroundings | None = None
+    environment: LaunchEnvironment | None = None
     wary: bool = False
     replicated: bool = False
     stages: tuple[StageLaunch, ...] = ()
@@ -287,7 +287,7 @@ class RunResult:
         native: True if the launch was long enough for native code, False if it was not; None while that is undecided
             (emulator only).
         longest_thread: upper bound on the PTX instructions of any one thread, for choosing `Run.step_limit`.
-        outcomes: by instruction that `Run.surroundings` watches, the outcomes of its condition.
+        outcomes: by instruction that `Run.environment` watches, the outcomes of its condition.
         counting: if counters are still being counted in another process: returns a result that has them, or None.
         stages: of a pipeline, the counted steps in order; `counters` are their sums.
     """

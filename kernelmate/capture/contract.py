@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kernelmate.capture.passed import (
+from kernelmate.capture.launch_parameters import (
     PassedParameter,
     alias_targets,
     buffer_of,

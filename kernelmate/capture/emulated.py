@@ -23,7 +23,7 @@ from kernelmate.backends.base import (
     ScalarArgument,
     UnsupportedInstruction,
 )
-from kernelmate.capture.noting import NotedLaunch
+from kernelmate.capture.recorder import NotedLaunch
 from kernelmate.capture.records import LaunchHeader, kernel_in_text
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Compiled, CompileOptions, Contract, Kernel, LaunchShape, Target

@@ -13,7 +13,7 @@ from kernelmate.checks.compare import Difference
 from kernelmate.checks.scalars import said
 from kernelmate.checks.timed import KeptLaunch
 from kernelmate.checks.tolerances import Allowed
-from kernelmate.checks.trials import LaunchOutcome
+from kernelmate.checks.case_launches import LaunchOutcome
 from kernelmate.records import Case, Contract, Finding, FindingCode, FirstWrong, Severity, Size, SizeMetrics
 
 Origin = Literal["contract", "own"]

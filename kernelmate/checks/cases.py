@@ -35,7 +35,7 @@ from kernelmate.checks.size_plan import PlannedSize
 from kernelmate.checks.sizes import MOST_ELEMENTS
 from kernelmate.checks.styles import NORMAL, WIDE_INTEGERS, InputStyle, styles_of
 from kernelmate.checks.timed import KeptLaunch
-from kernelmate.checks.trials import (
+from kernelmate.checks.case_launches import (
     CHEAP_ELEMENTS,
     FIRST,
     OTHER,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from kernelmate.checks.case_records import CaseRecord, ObservedLaunch
 from kernelmate.checks.scalars import said
-from kernelmate.checks.trials import elements_of
+from kernelmate.checks.case_launches import elements_of
 from kernelmate.records import Contract, FindingCode, Severity, Size
 from kernelmate.source import argument_shapes
 from kernelmate.source.render import string_list

@@ -13,7 +13,7 @@ from kernelmate.checks.precision import Arrays
 from kernelmate.checks.scalars import counted_names, has_switches, loops, varied_names
 from kernelmate.checks.sizes import key_of
 from kernelmate.checks.styles import NORMAL, SMALLEST, InputStyle, milder
-from kernelmate.checks.trials import Bench, PlannedLaunch
+from kernelmate.checks.case_launches import Bench, PlannedLaunch
 from kernelmate.checks.values import plantable
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, Size

@@ -23,16 +23,16 @@ from kernelmate.checks.findings import lines_placed, message_placed, placed, ran
 from kernelmate.checks.guard_findings import code_findings, later_findings
 from kernelmate.checks.guards import assumptions, far_indices, persistent_variables
 from kernelmate.checks.inputs import only_written
-from kernelmate.checks.laws import MEDIUM_ELEMENTS, elements_at
+from kernelmate.checks.reference_facts import MEDIUM_ELEMENTS, elements_at
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
-from kernelmate.checks.other_surroundings import with_surroundings
-from kernelmate.checks.placing import reference_bench
+from kernelmate.checks.environment_launches import with_environment_findings
+from kernelmate.checks.large_references import reference_bench
 from kernelmate.checks.precision import Array
 from kernelmate.checks.size_choice import chosen_sizes, smaller_size
 from kernelmate.checks.size_plan import PlannedSize, check_memory
 from kernelmate.checks.stages import StageJudge
 from kernelmate.checks.timed import KeptLaunch, Model, Timed, TimedLaunch, Timer, compared
-from kernelmate.checks.trials import HUNG_FACTOR, Bench, bench_of
+from kernelmate.checks.case_launches import HUNG_FACTOR, Bench, bench_of
 from kernelmate.errors import ContractError, KernelmateError, LaunchTooLarge, ReferenceFailed
 from kernelmate.records import (
     NO_RACE_SEEN,
@@ -163,7 +163,7 @@ class _Judge:
         if not any(one.severity == "error" for one in wrong_stages):
             self._explain()
         if not (self.task.glance or self.backend.poisoned):
-            self.findings = with_surroundings(
+            self.findings = with_environment_findings(
                 self.findings, self.task, self.bench, self.baseline, self.oracle, self.records
             )
             self.findings += self._far_findings()

@@ -32,7 +32,7 @@ from kernelmate.checks.guard_findings import binding
 from kernelmate.checks.guards import lost_nan
 from kernelmate.checks.guards.lost_bits import has_arithmetic
 from kernelmate.checks.inputs import DeviceRandom
-from kernelmate.checks.laws import (
+from kernelmate.checks.reference_facts import (
     DEVICE_ELEMENTS,
     LARGE_ELEMENTS,
     LONG_S,
@@ -43,7 +43,7 @@ from kernelmate.checks.laws import (
     learn,
     seconds_of,
 )
-from kernelmate.checks.placing import (
+from kernelmate.checks.large_references import (
     ReferenceUnavailable,
     kernel_reference,
     on_device_or_host,
@@ -54,7 +54,7 @@ from kernelmate.checks.precision import Array, Arrays, is_inexact, on_device, wi
 from kernelmate.checks.reference import python_reference
 from kernelmate.checks.styles import InputStyle
 from kernelmate.checks.tolerances import BASELINE_FACTOR, derive, loosened, rounded_outputs, stated, with_vanished
-from kernelmate.checks.trials import Bench, LaunchOutcome, PlannedLaunch, inputs_for
+from kernelmate.checks.case_launches import Bench, LaunchOutcome, PlannedLaunch, inputs_for
 from kernelmate.checks.userfiles import content, stamp
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, JudgeTask, Size, Version

@@ -19,8 +19,8 @@ from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.causes import size_text
 from kernelmate.checks.code_inputs import suggested_styles, with_styles
 from kernelmate.checks.code_sizes import code_sizes
-from kernelmate.checks.guards import surroundings
-from kernelmate.checks.laws import MEDIUM_ELEMENTS, elements_at
+from kernelmate.checks.guards import launch_environment
+from kernelmate.checks.reference_facts import MEDIUM_ELEMENTS, elements_at
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.size_plan import PlannedSize, selected_sizes, tried_sizes
 from kernelmate.checks.sizes import holding_size, usable
@@ -64,7 +64,7 @@ def chosen_sizes(
     if not task.own_sizes:
         return [PlannedSize(size, "contract") for size in listed], []
     baseline = task.baseline if compared else None
-    taken = surroundings.dependence(version, contract)
+    taken = launch_environment.dependence(version, contract)
     aligned = taken is not None and taken.aligned
     sizes, beyond = tried_sizes(contract, listed, task.seed, conditions if compared else (), aligned=aligned)
     narrow = narrow_inputs(contract) if compared else ()

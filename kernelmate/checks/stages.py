@@ -15,7 +15,7 @@ from kernelmate.checks.compare import Difference
 from kernelmate.checks.oracle import Oracle, Progress
 from kernelmate.checks.pipelines import Observe
 from kernelmate.checks.precision import Array, Arrays
-from kernelmate.checks.trials import PlannedLaunch
+from kernelmate.checks.case_launches import PlannedLaunch
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import (
     Finding,

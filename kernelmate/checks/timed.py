@@ -11,7 +11,7 @@ from kernelmate.backends.timed import RepeatedLaunch
 from kernelmate.checks.answers import ExpectedOutputs
 from kernelmate.checks.canonical import canonical
 from kernelmate.checks.precision import Array, module_of
-from kernelmate.checks.trials import LaunchOutcome
+from kernelmate.checks.case_launches import LaunchOutcome
 from kernelmate.records import Alternative, Contract, Finding, LaunchShape, Size, Speedup, Timing, Version, Work
 
 

@@ -21,7 +21,7 @@ import msgspec
 
 from kernelmate.compiler.frames import CompileJob, CompileOutput, pack, read_frame
 from kernelmate.compiler.options import SEED
-from kernelmate.compiler.places import cuda_major
+from kernelmate.compiler.cuda_toolkit import cuda_major
 
 
 class NvrtcLibrary(Protocol):

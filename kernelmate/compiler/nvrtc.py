@@ -28,7 +28,7 @@ from kernelmate.compiler.frames import CompileJob, CompileOutput
 from kernelmate.compiler.name_expressions import AMBIGUOUS
 from kernelmate.compiler.nvrtc_input import NvrtcInput, Request, nvrtc_input, words_of
 from kernelmate.compiler.options import INT128
-from kernelmate.compiler.places import compiler_version, header_versions
+from kernelmate.compiler.cuda_toolkit import compiler_version, header_versions
 from kernelmate.compiler.preprocessor import cuda_switches, is_library
 from kernelmate.compiler.process import COMPILER, CompilerProcess
 from kernelmate.compiler.project import texts_before

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, cast
 import msgspec
 
 from kernelmate.compiler.frames import CompileJob, CompileOutput, pack, read_frame
-from kernelmate.compiler.places import require_platform
+from kernelmate.compiler.cuda_toolkit import require_platform
 from kernelmate.environment import allowed
 from kernelmate.errors import CompilerUnavailable, CompileTimeout
 

@@ -16,7 +16,7 @@ from kernelmate.history import History
 from kernelmate.records import CompileOptions, JudgingInputs, Kernel, Recorded, Verdict
 from kernelmate.report.diff import diff_lines, whole_text
 from kernelmate.report.json import dumps, verdicts_json
-from kernelmate.session.places import needed_files
+from kernelmate.session.devices import needed_files
 from kernelmate.session.preparing import options_for
 from kernelmate.session.recording import restored
 from kernelmate.session.session import Session

@@ -29,7 +29,7 @@ from kernelmate.records import (
 )
 from kernelmate.report.gate import figure_sentence
 from kernelmate.session.changes import ChangeSide, KernelPair, changed_paths, lay_out, pairs
-from kernelmate.session.places import choose_backend, make_worker
+from kernelmate.session.devices import choose_backend, make_worker
 from kernelmate.session.preparing import options_for
 from kernelmate.session.revisions import Blob, Repository
 from kernelmate.session.session import Session

@@ -36,7 +36,7 @@ from kernelmate.session.budget import TimeBudget
 from kernelmate.session.candidates import BegunSearch
 from kernelmate.session.confirming import OnConfirmed, candidate_kernel, confirm, judging_inputs, placed
 from kernelmate.session.judging import JudgingContext, Trial, instances_of
-from kernelmate.session.places import choose_backend, choose_target, make_worker, target_of
+from kernelmate.session.devices import choose_backend, choose_target, make_worker, target_of
 from kernelmate.session.prefetch import EarlyCandidates, first_writer
 from kernelmate.session.preparing import KernelPreparer, Prepared, options_for
 from kernelmate.session.recording import Recorder

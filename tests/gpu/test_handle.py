@@ -20,7 +20,7 @@ from IPython.utils.capture import capture_output
 
 from kernelmate.errors import UsageError
 from kernelmate.source import contract_for, find_kernels, text_unit
-from kernelmate_widgets.failing import KernelFailed
+from kernelmate_widgets.error_display import KernelFailed
 from kernelmate_widgets.handle import KernelHandle, KernelVersion
 from kernelmate_widgets.notebook_state import NotebookState
 

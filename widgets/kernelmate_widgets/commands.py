@@ -149,7 +149,7 @@ def _write(magics: KernelmateMagics, options: argparse.Namespace) -> None:
 
 def _judge(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
     _words(options, 1, 999)
-    from kernelmate_widgets.existing import judge_existing
+    from kernelmate_widgets.notebook_kernels import judge_existing
 
     return magics.give(judge_existing(magics, options), options)
 

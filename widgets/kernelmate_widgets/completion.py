@@ -9,7 +9,7 @@ from kernelmate.decide.intent import SUGGESTED
 from kernelmate_widgets import commands
 from kernelmate_widgets.arrays import live_array
 from kernelmate_widgets.cells import quoted
-from kernelmate_widgets.existing import existing_names
+from kernelmate_widgets.notebook_kernels import existing_names
 from kernelmate_widgets.handle import KernelHandle
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from kernelmate.backends.emulator.link import Linked
 from kernelmate.backends.emulator.machine import Machine, Site
 from kernelmate.backends.emulator.operations import Atomic
 from kernelmate.backends.emulator.registers import Bound, Value, spread, values_of
-from kernelmate.backends.emulator.transfer import Addressing
+from kernelmate.backends.emulator.load_store import Addressing
 from kernelmate.backends.emulator.types import DTYPES, PAIRS, SIZES, UNSIGNED, Array
 
 _UFUNCS: dict[str, np.ufunc] = {

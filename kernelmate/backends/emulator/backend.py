@@ -26,7 +26,7 @@ from kernelmate.backends.emulator.decode import Decoded, decode
 from kernelmate.backends.emulator.execution import NativeCodeChoice
 from kernelmate.backends.emulator.facts import facts_of
 from kernelmate.backends.emulator.jit.access_stamps import Suspicion
-from kernelmate.backends.emulator.jit.choose import MODES, Chooser, Mode
+from kernelmate.backends.emulator.jit.native_choice import MODES, Chooser, Mode
 from kernelmate.backends.emulator.launch import Launch, WaitsForLater
 from kernelmate.backends.emulator.link import Linked, LinkRefused, link
 from kernelmate.backends.emulator.liveness import unused_reads
@@ -182,12 +182,12 @@ class EmulatedModule:
                 raise out_of_memory(run) from None
 
     def _mode(self, run: Run) -> Mode:
-        """Returns the use of native code, which knows neither clusters nor surroundings.
+        """Returns the use of native code, which knows neither clusters nor environments.
 
         Threads that wait for each other depend on the scheduler's step limit.
         """
         clusters = self._facts.clusters or math.prod(run.shape.cluster or ()) > 1
-        if self._facts.waits or clusters or run.surroundings is not None:
+        if self._facts.waits or clusters or run.environment is not None:
             return "never"
         return self._jit or jit_of_environment()
 

@@ -14,7 +14,7 @@ from kernelmate.backends.emulator.bulk import bind_bulk_copy, bind_bulk_group, b
 from kernelmate.backends.emulator.clusters import BoundClusterBarrier
 from kernelmate.backends.emulator.decode import BasicBlock, Decoded, DecodedStep, registers_in
 from kernelmate.backends.emulator.fragments import bind_fragment_load, bind_fragment_store, fragment_layouts
-from kernelmate.backends.emulator.hostcalls import bind_assert, bind_print
+from kernelmate.backends.emulator.host_calls import bind_assert, bind_print
 from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.liveness import guessing_loads, read_at_entry
 from kernelmate.backends.emulator.machine import Machine
@@ -69,15 +69,15 @@ from kernelmate.backends.emulator.operations import (
     WarpBarrier,
     WarpReduce,
 )
-from kernelmate.backends.emulator.order import SCOPES
-from kernelmate.backends.emulator.phases import bind_phase_barrier
+from kernelmate.backends.emulator.happens_before import SCOPES
+from kernelmate.backends.emulator.mbarriers import bind_phase_barrier
 from kernelmate.backends.emulator.program import Operand, Register, Symbol
 from kernelmate.backends.emulator.ranges import range_of, watched
 from kernelmate.backends.emulator.registers import Bound, ConstantOperand, LaneOperand, bind_compute, evaluate, spread
 from kernelmate.backends.emulator.shadow import ADDRESSING, Shadows
 from kernelmate.backends.emulator.tensors import bind_tensor_copy
 from kernelmate.backends.emulator.textures import bind_fetch, bind_surface
-from kernelmate.backends.emulator.transfer import bind_load, bind_store, element_dtype, site_of
+from kernelmate.backends.emulator.load_store import bind_load, bind_store, element_dtype, site_of
 from kernelmate.backends.emulator.types import SIZES, UNSIGNED
 from kernelmate.backends.emulator.warp import (
     Gathering,
@@ -95,7 +95,7 @@ def bind_clock(operation: ReadClock, machine: Machine) -> Bound:
     """Reads the number of issued instructions, which stands for cycles or nanoseconds."""
     operand, kind = operation.result
     target = machine.registers.target(operand, f"b{8 * SIZES[kind]}")
-    first, each = machine.surroundings.clock if machine.surroundings is not None else (0, 1)
+    first, each = machine.environment.clock if machine.environment is not None else (0, 1)
     shift = 32 if operation.register.endswith("_hi") else 0
     dtype = UNSIGNED[SIZES[kind]]
 
@@ -150,7 +150,7 @@ def fold_constants(foldable: Sequence[Compute | Load], decoded: Decoded, machine
     run, and so are registers that are read before they are written.
     """
     registers = machine.registers
-    around = machine.surroundings
+    around = machine.environment
     if around is not None:
         unwritten = read_at_entry(decoded)
         kept = {id(decoded.steps[number].operation) for number in around.watched}
@@ -261,7 +261,7 @@ class Binder:
         if names and all(name in registers.constants for name in names):
             return None
         bound = self._bind(step, number)
-        around = self._machine.surroundings
+        around = self._machine.environment
         if bound is not None and around is not None and number in around.watched:
             bound = _with_outcomes(step, number, bound, self._machine, around.forced.get(number))
         if bound is not None and self._machine.register_order is not None:

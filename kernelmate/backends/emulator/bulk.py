@@ -18,11 +18,11 @@ from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.link import Linked
 from kernelmate.backends.emulator.machine import Machine, Site
 from kernelmate.backends.emulator.operations import AsyncCopy, AsyncGroup, BulkCopy, BulkGroup
-from kernelmate.backends.emulator.order import SCOPES
-from kernelmate.backends.emulator.phases import PhaseChange, move_in_turn
+from kernelmate.backends.emulator.happens_before import SCOPES
+from kernelmate.backends.emulator.mbarriers import PhaseChange, move_in_turn
 from kernelmate.backends.emulator.program import Address, Position
 from kernelmate.backends.emulator.registers import Bound, ConstantOperand, spread
-from kernelmate.backends.emulator.transfer import Addressing
+from kernelmate.backends.emulator.load_store import Addressing
 from kernelmate.backends.emulator.types import DTYPES, SIZES, UNSIGNED, Array
 from kernelmate.records import FindingCode
 

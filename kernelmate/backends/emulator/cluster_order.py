@@ -1,6 +1,6 @@
 """Order between the blocks of a cluster, from the cluster's barrier, and the lifetimes of the blocks.
 
-For each lane two stamps of `order` are kept, of the last phase of the cluster's barrier and of the one before: accesses
+For each lane two stamps of `happens_before` are kept, of the last phase of the cluster's barrier and of the one before: accesses
 before the stamp were published by the lane's arrival. A thread that has waited for the last phase knows the former,
 another one the latter. An arrival with release publishes the knowledge of the thread and its block; a relaxed one what
 the thread has fenced before (PTX ISA, barrier.cluster).
@@ -22,7 +22,7 @@ from kernelmate.records import FindingCode
 
 if TYPE_CHECKING:
     from kernelmate.backends.emulator.machine import Machine, Site
-    from kernelmate.backends.emulator.order import Order
+    from kernelmate.backends.emulator.happens_before import Order
 
 
 class ClusterOrder:

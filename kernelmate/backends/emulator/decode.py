@@ -49,7 +49,7 @@ from kernelmate.backends.emulator.program import (
     Vector,
 )
 from kernelmate.backends.emulator.ptx import refusal
-from kernelmate.backends.emulator.specials import is_known
+from kernelmate.backends.emulator.special_registers import is_known
 from kernelmate.backends.emulator.types import SIZES
 
 _WITH_RESULTS = Load | MatrixLoad | MatrixMultiply | FragmentLoad | WarpgroupMultiply | TextureFetch | SurfaceAccess

@@ -96,7 +96,7 @@ class Dependence:
 
 def dependence_of(decoded: Decoded, arrays: Iterable[int]) -> Dependence:
     """Returns the dependence of a kernel; `arrays` are the positions of its array pointer parameters."""
-    flow = _SurroundingsFlow(decoded, arrays)
+    flow = _EnvironmentFlow(decoded, arrays)
     flow.settle()
     lines = [step.position.line if step.position else 0 for step in decoded.steps]
     masks = [line for line, step in zip(lines, decoded.steps, strict=True) if isinstance(step.operation, ActiveMask)]
@@ -104,7 +104,7 @@ def dependence_of(decoded: Decoded, arrays: Iterable[int]) -> Dependence:
     return replace(flow.result(), masks=tuple(dict.fromkeys(masks)), retries=retries)
 
 
-class _SurroundingsFlow:
+class _EnvironmentFlow:
     def __init__(self, decoded: Decoded, arrays: Iterable[int]) -> None:
         linked = decoded.linked
         names = [placed.variable.name for placed in linked.parameters]

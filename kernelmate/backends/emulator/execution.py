@@ -13,7 +13,7 @@ from kernelmate.backends.emulator.bound import InstructionLimits, Tally
 from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, LocalCounter, SharedCounter
 from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.jit.access_stamps import StampWatch, Suspicion
-from kernelmate.backends.emulator.jit.choose import EXACT_CHECKS_COST, Chooser, Mode
+from kernelmate.backends.emulator.jit.native_choice import EXACT_CHECKS_COST, Chooser, Mode
 from kernelmate.backends.emulator.jit.layout import Count
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.operations import Compute, Load, Store

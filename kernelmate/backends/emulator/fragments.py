@@ -22,7 +22,7 @@ from kernelmate.backends.emulator.matrices import Layout, Warps, left, right, su
 from kernelmate.backends.emulator.matrix_operations import FragmentLoad, FragmentStore, MatrixMultiply
 from kernelmate.backends.emulator.program import Operand, Position
 from kernelmate.backends.emulator.registers import Bound, spread
-from kernelmate.backends.emulator.transfer import Addressing, poison_of
+from kernelmate.backends.emulator.load_store import Addressing, poison_of
 from kernelmate.backends.emulator.types import PER_WORD, SIZES, UNSIGNED, Array
 from kernelmate.records import FindingCode
 

@@ -17,7 +17,7 @@ from kernelmate.backends.base import (
     Run,
     RunResult,
     ScalarArgument,
-    Surroundings,
+    LaunchEnvironment,
     with_addresses,
 )
 from kernelmate.backends.emulator.access_history import SHADOW_BYTES
@@ -30,21 +30,21 @@ from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.execution import Execution, NativeCodeChoice, Watched
 from kernelmate.backends.emulator.facts import Facts
 from kernelmate.backends.emulator.findings import Findings, Stop, plural
-from kernelmate.backends.emulator.jit.choose import EXACT_CHECKS_COST
+from kernelmate.backends.emulator.jit.native_choice import EXACT_CHECKS_COST
 from kernelmate.backends.emulator.lanes import Lanes
 from kernelmate.backends.emulator.link import Linked, Placed
 from kernelmate.backends.emulator.machine import Machine, Windowed
 from kernelmate.backends.emulator.memory import Buffer, GlobalMemory
-from kernelmate.backends.emulator.order import Order
+from kernelmate.backends.emulator.happens_before import Order
 from kernelmate.backends.emulator.register_order import RegisterOrder
 from kernelmate.backends.emulator.registers import Registers
 from kernelmate.backends.emulator.shadow import Shadows
 from kernelmate.backends.emulator.spaces import CALL_PARAMETERS
-from kernelmate.backends.emulator.specials import Specials
+from kernelmate.backends.emulator.special_registers import Specials
 from kernelmate.backends.emulator.tensors import encoded
 from kernelmate.backends.emulator.textures import FIRST_HANDLE
 from kernelmate.backends.emulator.types import SIZES, Array
-from kernelmate.backends.emulator.watch import GlobalWatch, LocalWatch, SharedWatch
+from kernelmate.backends.emulator.access_monitor import GlobalWatch, LocalWatch, SharedWatch
 from kernelmate.records import FindingCode, Target
 
 _LANES = 32768
@@ -86,7 +86,7 @@ class Launch:
         self.lanes = self._lanes()
         linked = decoded.linked
         slots = len(run.arguments) + len(linked.globals) + 1
-        around = run.surroundings or Surroundings()
+        around = run.environment or LaunchEnvironment()
         self.memory = GlobalMemory(
             slots, run.schedule_seed, facts.store_granule, facts.marks if run.count else None, around.first_slot
         )
@@ -190,7 +190,7 @@ class Launch:
         shared = Windowed("shared", lanes.blocks, static + dynamic, lanes.slot, 0xFF)
         shared.names = _names(linked.shared)
         shared.peers = lanes.peers if lanes.cluster_blocks > 1 else None
-        around, seed = self.run.surroundings or Surroundings(), self.run.schedule_seed
+        around, seed = self.run.environment or LaunchEnvironment(), self.run.schedule_seed
         local = Windowed("local", lanes.count, linked.local_bytes, lanes.iota, around.fill)
         local.names = lambda offset: "local memory"
         workspace = 0
@@ -207,7 +207,7 @@ class Launch:
         )
         return Machine(
             lanes, registers, self.memory, shared, local, self._parameters(linked), Findings(lanes),
-            np.zeros(lanes.count, bool), surroundings=self.run.surroundings, replicated=self.run.replicated,
+            np.zeros(lanes.count, bool), environment=self.run.environment, replicated=self.run.replicated,
             textures=dict(objects), contention=Contention(lanes, seed) if seed else None,
         )  # fmt: skip
 

@@ -9,13 +9,13 @@ from typing import Protocol
 
 import numpy as np
 
-from kernelmate.backends.base import Surroundings
+from kernelmate.backends.base import LaunchEnvironment
 from kernelmate.backends.emulator.contention import Contention
 from kernelmate.backends.emulator.findings import Findings
 from kernelmate.backends.emulator.lanes import Group, Lanes
 from kernelmate.backends.emulator.memory import GlobalMemory
 from kernelmate.backends.emulator.operations import AsyncGroup
-from kernelmate.backends.emulator.order import Order
+from kernelmate.backends.emulator.happens_before import Order
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.register_order import RegisterOrder
 from kernelmate.backends.emulator.registers import Registers
@@ -169,7 +169,7 @@ class Machine:
         some_ended: True if some thread of the batch has ended.
         order: happens-before order; None if not needed.
         register_order: the same for registers of `wgmma`.
-        surroundings: the launch's chosen environment, if any.
+        environment: the launch's chosen environment, if any.
         contention: order of atomics; None for the natural one.
         outcomes: outcomes of watched conditions.
         replicated: as `Run.replicated`.
@@ -198,7 +198,7 @@ class Machine:
     order: Order | None = None
     register_order: RegisterOrder | None = None
     unusual: set[int] | None = None
-    surroundings: Surroundings | None = None
+    environment: LaunchEnvironment | None = None
     contention: Contention | None = None
     outcomes: dict[int, set[bool]] = field(default_factory=dict)
     replicated: bool = False

@@ -21,7 +21,7 @@ from kernelmate.backends.emulator.machine import Machine, Site
 from kernelmate.backends.emulator.matrix_operations import MatrixLoad, MatrixMove, MatrixMultiply, MatrixStore
 from kernelmate.backends.emulator.program import Operand, Position
 from kernelmate.backends.emulator.registers import Bound, spread
-from kernelmate.backends.emulator.transfer import Addressing
+from kernelmate.backends.emulator.load_store import Addressing
 from kernelmate.backends.emulator.types import DTYPES, PER_WORD, SIZES, UNSIGNED, Array
 from kernelmate.records import FindingCode
 

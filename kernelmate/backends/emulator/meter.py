@@ -12,7 +12,7 @@ from kernelmate.backends.emulator.findings import Stop, plural
 from kernelmate.backends.emulator.liveness import deciding_registers
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.operations import ReadClock
-from kernelmate.backends.emulator.phases import reason_to_wait
+from kernelmate.backends.emulator.mbarriers import reason_to_wait
 from kernelmate.backends.emulator.types import Array
 from kernelmate.records import FindingCode
 

@@ -1,7 +1,7 @@
 """Race detection: conflicting unordered accesses in shared and global memory.
 
 Two accesses to the same byte by different threads, at least one of them a write, are a race unless one happens before
-the other (`order`), or both are strong (atomic, relaxed, volatile) with scopes that include each other's thread: PTX
+the other (`happens_before`), or both are strong (atomic, relaxed, volatile) with scopes that include each other's thread: PTX
 ISA, memory consistency model. Two cases deviate from the model. A store of the present value changes nothing in any
 order: it is a note, not an error. And `volatile` in shared memory is how code from before Volta made the lanes of a
 warp to wait for each other, which they do not: it counts as strong only in kernels that wait for memory in a loop.
@@ -17,7 +17,7 @@ import numpy as np
 from kernelmate.backends.emulator.access_history import AccessHistory
 from kernelmate.backends.emulator.findings import Race, at_line
 from kernelmate.backends.emulator.machine import Machine, Site
-from kernelmate.backends.emulator.order import NEVER, NUMBER_MASK, SCOPES, STAMP_SHIFT, Order
+from kernelmate.backends.emulator.happens_before import NEVER, NUMBER_MASK, SCOPES, STAMP_SHIFT, Order
 from kernelmate.backends.emulator.types import Array
 from kernelmate.records import FindingCode
 

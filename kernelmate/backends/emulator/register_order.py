@@ -23,7 +23,7 @@ from kernelmate.backends.emulator.lanes import Group, Lanes
 from kernelmate.backends.emulator.liveness import operands_of, successors
 from kernelmate.backends.emulator.matrix_operations import WarpgroupMultiply, WarpgroupOrder
 from kernelmate.backends.emulator.operations import Compute
-from kernelmate.backends.emulator.order import Copies
+from kernelmate.backends.emulator.happens_before import Copies
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.registers import Bound
 from kernelmate.backends.emulator.types import SIZES, Array

@@ -24,10 +24,10 @@ from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.link import Linked
 from kernelmate.backends.emulator.machine import Machine, Site
 from kernelmate.backends.emulator.operations import TensorCopy
-from kernelmate.backends.emulator.order import SCOPES
+from kernelmate.backends.emulator.happens_before import SCOPES
 from kernelmate.backends.emulator.program import Address, Position
 from kernelmate.backends.emulator.registers import Bound, Value, spread
-from kernelmate.backends.emulator.transfer import Addressing
+from kernelmate.backends.emulator.load_store import Addressing
 from kernelmate.backends.emulator.types import DTYPES, SIZES, UNSIGNED, Array
 from kernelmate.backends.launch_objects import TENSOR_MAP_BYTES, TensorMap, tensor_element
 from kernelmate.records import FindingCode

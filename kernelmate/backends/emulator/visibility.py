@@ -23,7 +23,7 @@ from kernelmate.backends.emulator.lanes import Lanes
 from kernelmate.backends.emulator.types import Array
 
 if TYPE_CHECKING:
-    from kernelmate.backends.emulator.order import Order
+    from kernelmate.backends.emulator.happens_before import Order
 
 CTA, CLUSTER, GPU, SYS = 1, 2, 3, 4
 """Memory scopes, wider ones larger. Each includes the narrower ones; the device is all that runs here."""

@@ -151,9 +151,9 @@ def bind_vote(operation: Vote, machine: Machine) -> Bound:
 
 
 def bind_active_mask(operation: ActiveMask, machine: Machine) -> Bound:
-    """`activemask`: lanes that run together, which the hardware chooses; here all, or those of `Surroundings.apart`."""
+    """`activemask`: lanes that run together, which the hardware chooses; here all, or those of `LaunchEnvironment.apart`."""
     target = machine.registers.target(operation.result, "b32")
-    apart = 1 if machine.surroundings is None else machine.surroundings.apart
+    apart = 1 if machine.environment is None else machine.environment.apart
     lane = np.arange(32)
     together = np.bitwise_or.reduce(np.where((lane[:, None] - lane) % apart == 0, 1 << lane, 0), axis=1).astype(
         np.uint32

@@ -1,7 +1,7 @@
 """Binds `wgmma.mma_async`, which four warps execute together, and reads its matrices in shared memory.
 
 A product is computed when it is issued: what a kernel may not do before it has waited is a finding (`register_order`,
-`watch`). Products are exact, and their sum with the accumulator is rounded once, as in `matrices`. A warp's part of D, and
+`access_monitor`). Products are exact, and their sum with the accumulator is rounded once, as in `matrices`. A warp's part of D, and
 of A in registers, is laid out as for the `mma.sync` of its 16 rows: PTX ISA 8.7, "Register Fragments" of wgmma.
 
 Source of descriptors, canonical layouts and swizzles: PTX ISA 8.7, "Asynchronous Warpgroup Level Matrix Shared Memory

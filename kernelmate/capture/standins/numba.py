@@ -4,7 +4,7 @@ import os
 
 import kernelmate_here  # noqa: F401 -- first, since it explains a failure
 
-from kernelmate.capture.in_front import follow_numba, is_captured, real_module
+from kernelmate.capture.library_wrappers import follow_numba, is_captured, real_module
 
 os.environ["NUMBA_ENABLE_CUDASIM"] = "1"  # read when Numba is imported
 real_module("numba")

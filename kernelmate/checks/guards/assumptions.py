@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from kernelmate.checks.case_records import CaseRecord
 from kernelmate.checks.causes import size_text
-from kernelmate.checks.directed import SizeLookup
+from kernelmate.checks.condition_sizes import SizeLookup
 from kernelmate.records import Contract, Finding, FindingCode, Severity
 from kernelmate.source.conditions import Condition
 from kernelmate.source.size_expressions import Lookup, SizeExpression

@@ -11,7 +11,7 @@ import numpy as np
 
 from kernelmate.checks.guards.single_units import MOST_ELSEWHERE, half_unit
 from kernelmate.checks.precision import Arrays, limits, wide
-from kernelmate.checks.trials import LaunchOutcome
+from kernelmate.checks.case_launches import LaunchOutcome
 
 FEWEST = 64
 """Minimum number of elements with rounding errors."""

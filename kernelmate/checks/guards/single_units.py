@@ -13,7 +13,7 @@ import numpy as np
 
 from kernelmate.checks.precision import Array, Arrays, is_float, limits, on_device, wide
 from kernelmate.checks.tolerances import STORE_UNITS, Allowed
-from kernelmate.checks.trials import LaunchOutcome
+from kernelmate.checks.case_launches import LaunchOutcome
 
 MOST_TERMS = 4.0
 """Maximum number of inputs per element: sums of more terms may be off by any fraction of a unit at few elements."""

@@ -15,7 +15,7 @@ import torch
 
 from kernelmate_torch.kernelbench.records import TaskAudit, TaskFinding, ordered
 from kernelmate_torch.kernelbench.shortcuts import input_returned, shortcut_findings
-from kernelmate_torch.kernelbench.subject import (
+from kernelmate_torch.kernelbench.audited_task import (
     CALIBRATION,
     CHECKS,
     MOST_RUN_S,

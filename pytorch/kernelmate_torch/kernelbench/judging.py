@@ -21,7 +21,7 @@ from kernelmate_torch.kernelbench.records import (
     TaskFinding,
     ordered,
 )
-from kernelmate_torch.kernelbench.subject import OTHERS, Outputs, Subject, copies, misses, tensors_of
+from kernelmate_torch.kernelbench.audited_task import OTHERS, Outputs, Subject, copies, misses, tensors_of
 from kernelmate_torch.kernelbench.waste import DRAWS
 
 OWN_SEEDS = (11, 12, 13, 14, 15)

@@ -18,9 +18,9 @@ from kernelmate_torch.kernelbench.records import (
     TaskAudit,
     TimedCandidate,
 )
-from kernelmate_torch.kernelbench.subject import Subject, affordable, size_facts
+from kernelmate_torch.kernelbench.audited_task import Subject, affordable, size_facts
 from kernelmate_torch.kernelbench.tampering import text_findings
-from kernelmate_torch.kernelbench.trial import answer_run
+from kernelmate_torch.kernelbench.candidate_run import answer_run
 from kernelmate_torch.loading import Refusal
 from kernelmate_torch.program import ModuleFailure
 

@@ -18,9 +18,9 @@ import torch
 
 from kernelmate_torch.kernelbench.exchange import tensors_in
 from kernelmate_torch.kernelbench.records import BlockTimes, TaskFinding, TimedCandidate
-from kernelmate_torch.kernelbench.subject import Subject, misses, tensors_of
+from kernelmate_torch.kernelbench.audited_task import Subject, misses, tensors_of
 from kernelmate_torch.kernelbench.tampering import Watched
-from kernelmate_torch.kernelbench.trial import LoadFailed, make_candidate
+from kernelmate_torch.kernelbench.candidate_run import LoadFailed, make_candidate
 
 BLOCKS = 12
 """Blocks of two legs of each version."""

@@ -13,7 +13,7 @@ import torch
 
 from kernelmate_torch.kernelbench.records import TaskFinding
 from kernelmate_torch.kernelbench.shortcuts import computes, is_guard
-from kernelmate_torch.kernelbench.subject import CHECKS, OTHERS, Subject
+from kernelmate_torch.kernelbench.audited_task import CHECKS, OTHERS, Subject
 from kernelmate_torch.kernelbench.tape import Tape, TapeOperation, ValueRef
 
 WORTH = 0.05

@@ -13,7 +13,7 @@ from kernelmate.checks.answers import ExpectedOutputs
 from kernelmate.checks.styles import NORMAL
 from kernelmate.checks.timed import KeptLaunch, MeasuredAlternative, compared
 from kernelmate.checks.tolerances import Allowed
-from kernelmate.checks.trials import LaunchOutcome, PlannedLaunch
+from kernelmate.checks.case_launches import LaunchOutcome, PlannedLaunch
 from kernelmate.records import Alternative, Argument, Contract, Speedup, Timing
 
 WANT = np.array([1.0, 2.0, 4.0])

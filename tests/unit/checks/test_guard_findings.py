@@ -15,7 +15,7 @@ from kernelmate.checks.guard_findings import code_findings, later_findings
 from kernelmate.checks.styles import NORMAL
 from kernelmate.checks.timed import KeptLaunch, Timed
 from kernelmate.checks.tolerances import Allowed
-from kernelmate.checks.trials import FIRST, LaunchOutcome, PlannedLaunch
+from kernelmate.checks.case_launches import FIRST, LaunchOutcome, PlannedLaunch
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.errors import CompilerUnavailable
 from kernelmate.records import Argument, CompileOptions, Contract, Version

@@ -22,7 +22,7 @@ from kernelmate.cli.stopping import report_error
 from kernelmate.errors import UsageError
 from kernelmate_torch.kernelbench.records import BenchmarkedTask, CandidateVerdict, Speed, TaskAudit, TaskFinding
 from kernelmate_torch.kernelbench.results import KeptResults, ResultsFile, encoded, merged, read_results
-from kernelmate_torch.kernelbench.shown import FastShare, fast_shares
+from kernelmate_torch.kernelbench.rendering import FastShare, fast_shares
 from kernelmate_torch.kernelbench.tasks import candidate_of, find_tasks, key_of, shard_of
 
 ROOT = Path(__file__).resolve().parents[3]

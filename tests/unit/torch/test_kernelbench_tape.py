@@ -9,7 +9,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: make train-tools")
 
-from kernelmate_torch.kernelbench.subject import misses  # noqa: E402 -- it needs torch
+from kernelmate_torch.kernelbench.audited_task import misses  # noqa: E402 -- it needs torch
 from kernelmate_torch.kernelbench.tape import Tape, record  # noqa: E402
 from kernelmate_torch.kernelbench.timing import Rotation, sets_needed  # noqa: E402
 from kernelmate_torch.kernelbench.waste import static_findings  # noqa: E402

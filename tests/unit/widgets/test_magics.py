@@ -14,7 +14,7 @@ from IPython.core.error import UsageError
 
 from kernelmate.report.excerpt import SourceLines
 from kernelmate_widgets.commands import COMMANDS, USAGE
-from kernelmate_widgets.failing import KernelFailed, Stopped
+from kernelmate_widgets.error_display import KernelFailed, Stopped
 from kernelmate_widgets.handle import KernelHandle
 
 LIVE = "--args x,y,rows,cols --grid rows --block 128 --ref reference"

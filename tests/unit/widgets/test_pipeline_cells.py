@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernelmate.errors import UsageError
-from kernelmate_widgets.failing import KernelFailed, Stopped
+from kernelmate_widgets.error_display import KernelFailed, Stopped
 
 PIPELINE = """\
 // /// kernelmate

@@ -187,7 +187,7 @@ def assemble(
 
     Args:
         folder: the destination.
-        parts: results of `study` for each group.
+        parts: results of `group_processing` for each group.
         count: number of wanted rows; None for all.
         about: further facts for the manifest.
         families: families by name, some of which are held out.

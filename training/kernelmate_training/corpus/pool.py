@@ -161,7 +161,7 @@ def _serve(pipe: Connection, target: str, seed: int, device: int | None) -> None
     from kernelmate.compiler import find_target
     from kernelmate_training.corpus.families import registry
     from kernelmate_training.corpus.judging import Judge
-    from kernelmate_training.corpus.study import study
+    from kernelmate_training.corpus.group_processing import study
 
     gpu = None
     if device is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes
-from kernelmate.backends.emulator.numerics.phases import pending_of
+from kernelmate.backends.emulator.numerics.mbarrier_state import pending_of
 from kernelmate.backends.emulator.operations import (
     AsyncCopy,
     AsyncGroup,

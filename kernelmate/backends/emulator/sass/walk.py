@@ -24,7 +24,7 @@ from kernelmate.backends.emulator.sass.arithmetic import (
     to_float,
     to_integer,
 )
-from kernelmate.backends.emulator.sass.choices import (
+from kernelmate.backends.emulator.sass.logic import (
     Compute,
     compare,
     least,

@@ -15,7 +15,7 @@ from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.compiler.disassembly import class_of
 from kernelmate.compiler.listing import read_listing
-from kernelmate.compiler.places import find_tool
+from kernelmate.compiler.cuda_toolkit import find_tool
 from kernelmate.errors import BackendUnavailable
 from kernelmate.measure.predict import operations
 from kernelmate.records import Compiled, CompileOptions, LaunchShape

@@ -16,7 +16,7 @@ from kernelmate.checks.guards.lost_bits import find as find_lost_bits
 from kernelmate.checks.guards.lost_bits import kept
 from kernelmate.checks.styles import STRESS_STYLES
 from kernelmate.checks.tolerances import STORE_UNITS, Allowed
-from kernelmate.checks.trials import LaunchOutcome, PlannedLaunch, RunResult
+from kernelmate.checks.case_launches import LaunchOutcome, PlannedLaunch, RunResult
 from kernelmate.records import Argument, Contract, Tolerance
 
 MOVES = "ld.global.f32 %f1, [%rd1];\nst.global.f32 [%rd2], %f1;"

@@ -7,7 +7,7 @@ from random import Random
 from kernelmate_training.corpus.families import registry
 from kernelmate_training.corpus.flaws import break_text
 from kernelmate_training.corpus.judging import Judge
-from kernelmate_training.corpus.study import draw_group
+from kernelmate_training.corpus.group_processing import draw_group
 
 REDUCTION = """// /// kernelmate
 // sizes = [{ n = 4096 }, { n = 1000 }, { n = 1 }]
@@ -112,7 +112,7 @@ __global__ void shares(const float* x, float* y, int rows, int cols) {
 def test_mistakes_lead_to_the_repairs_that_mend_them(judge: Judge) -> None:
     """Those whose repair puts back what was there, or the same in other words."""
     from kernelmate.suggest.codec.base import CodecLaunch, Question
-    from kernelmate_training.corpus.study import mended
+    from kernelmate_training.corpus.group_processing import mended
 
     judge.begin(1)
     assert judge.judge(ROWS).right

@@ -12,7 +12,7 @@ import pytest
 from kernelmate.backends.base import ArrayArgument, Run, RunResult
 from kernelmate.backends.emulator import EmulatorBackend, backend
 from kernelmate.backends.emulator.bound import Tally
-from kernelmate.backends.emulator.jit.choose import NUMPY_A_CALL_S, NUMPY_S, Chooser, Mode, Pace
+from kernelmate.backends.emulator.jit.native_choice import NUMPY_A_CALL_S, NUMPY_S, Chooser, Mode, Pace
 from kernelmate.backends.emulator.launch import Launch
 from kernelmate.records import Compiled, LaunchShape, Target
 

@@ -15,7 +15,7 @@ from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgume
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator.bind import single_definitions
 from kernelmate.backends.emulator.decode import decode
-from kernelmate.backends.emulator.jit.choose import Chooser
+from kernelmate.backends.emulator.jit.native_choice import Chooser
 from kernelmate.backends.emulator.jit.refine import refine
 from kernelmate.backends.emulator.link import link
 from kernelmate.backends.emulator.ptx import parse_program

@@ -22,9 +22,9 @@ from kernelmate.source.python import PythonFile, read_python
 from kernelmate.source.python_launches import calls_of
 from kernelmate.source.triton import triton_unit
 from kernelmate_widgets.cells import MAGIC, notebook_name, quoted, short_name
-from kernelmate_widgets.failing import KernelFailed
+from kernelmate_widgets.error_display import KernelFailed
 from kernelmate_widgets.handle import KernelHandle
-from kernelmate_widgets.live import Evaluate, LineArguments, live_contract, split, value_of
+from kernelmate_widgets.live_contracts import Evaluate, LineArguments, live_contract, split, value_of
 from kernelmate_widgets.notebook_state import BoundKernel, MagicResult
 from kernelmate_widgets.numba_kernels import built, is_numba, numba_kernel, with_types
 

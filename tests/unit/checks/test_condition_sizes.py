@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernelmate.checks.alignment import MOST_OF_EVERY, MOST_SHIFTS, every_shift, shift_text, shifts_of, together
-from kernelmate.checks.directed import MOST_DIRECTED, directed_sizes
+from kernelmate.checks.condition_sizes import MOST_DIRECTED, directed_sizes
 from kernelmate.checks.size_plan import tried_sizes
 from kernelmate.checks.sizes import covering_sizes, own_sizes
 from kernelmate.records import Argument, Contract

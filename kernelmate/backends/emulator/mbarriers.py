@@ -13,7 +13,7 @@ from kernelmate.backends.emulator.findings import plural
 from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.link import Linked
 from kernelmate.backends.emulator.machine import Machine, Site
-from kernelmate.backends.emulator.numerics.phases import (
+from kernelmate.backends.emulator.numerics.mbarrier_state import (
     advance,
     after,
     parity_of,
@@ -22,10 +22,10 @@ from kernelmate.backends.emulator.numerics.phases import (
     transactions_of,
 )
 from kernelmate.backends.emulator.operations import PhaseBarrier
-from kernelmate.backends.emulator.order import SCOPES
+from kernelmate.backends.emulator.happens_before import SCOPES
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.registers import Bound, Value, spread
-from kernelmate.backends.emulator.transfer import Addressing
+from kernelmate.backends.emulator.load_store import Addressing
 from kernelmate.backends.emulator.types import UNSIGNED, Array
 from kernelmate.records import FindingCode
 

@@ -3,7 +3,7 @@
 Bytes that a `wgmma.mma_async` may still read must not be written: a write is ordered if some thread of the warpgroup has
 waited for the product's group (`wgmma.wait_group`), and the wait happens before the write (PTX ISA 8.7,
 wgmma.wait_group). The fence that a store and a product need between them is checked with those of bulk copies (`races`,
-`transfers`).
+`async_proxy`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kernelmate.backends.emulator.findings import Race, at_line, plural
 from kernelmate.backends.emulator.lanes import WARPGROUP
 from kernelmate.backends.emulator.machine import Machine, Site, Windowed
 from kernelmate.backends.emulator.memory import Buffer
-from kernelmate.backends.emulator.order import NEVER, STAMP_SHIFT, Order
+from kernelmate.backends.emulator.happens_before import NEVER, STAMP_SHIFT, Order
 from kernelmate.backends.emulator.races import Access, RaceDetector, Region
 from kernelmate.backends.emulator.types import Array
 from kernelmate.backends.emulator.visibility import MOST_EVENTS

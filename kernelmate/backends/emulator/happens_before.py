@@ -23,7 +23,7 @@ from kernelmate.backends.emulator.lanes import Lanes
 from kernelmate.backends.emulator.matrix_operations import WarpgroupOrder
 from kernelmate.backends.emulator.operations import AsyncGroup
 from kernelmate.backends.emulator.part_barriers import Arrival, PartBarriers
-from kernelmate.backends.emulator.transfers import ProxyFences, Transfers
+from kernelmate.backends.emulator.async_proxy import ProxyFences, Transfers
 from kernelmate.backends.emulator.types import Array
 from kernelmate.backends.emulator.visibility import CLUSTER, CTA, GPU, SYS, Visibility
 

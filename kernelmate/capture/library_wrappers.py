@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.capture.noting import NotedLaunch
+from kernelmate.capture.recorder import NotedLaunch
 from kernelmate.capture.records import LaunchHeader
 
 STANDINS = Path(__file__).parent / "standins"

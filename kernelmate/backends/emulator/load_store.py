@@ -18,7 +18,7 @@ from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.link import Linked
 from kernelmate.backends.emulator.machine import Machine, Site
 from kernelmate.backends.emulator.operations import Atomic, Load, Store
-from kernelmate.backends.emulator.order import SCOPES
+from kernelmate.backends.emulator.happens_before import SCOPES
 from kernelmate.backends.emulator.program import Address, Register, Symbol
 from kernelmate.backends.emulator.registers import Bound, ConstantOperand, LaneOperand, Value, spread, values_of
 from kernelmate.backends.emulator.spaces import CLUSTER_SHARED

@@ -15,7 +15,7 @@ import torch
 
 from kernelmate_torch.kernelbench.exchange import digest, read_tensor, tensors_in, write_tensor
 from kernelmate_torch.kernelbench.records import CandidateRun, CaseFiles, CaseResult, TaskFinding
-from kernelmate_torch.kernelbench.subject import Subject, tensors_of
+from kernelmate_torch.kernelbench.audited_task import Subject, tensors_of
 from kernelmate_torch.kernelbench.tampering import Watched
 from kernelmate_torch.loading import MODULE_NAME, module_of, refusal_of
 
