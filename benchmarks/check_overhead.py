@@ -13,8 +13,8 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.machine import alternate
-from kernelmate.compiler.options import flags_for
 from kernelmate.compiler.cuda_toolkit import system_includes
+from kernelmate.compiler.options import flags_for
 from kernelmate.records import CompileOptions, Kernel, Target
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from benchmarks.prediction_fit import Score, Timed
-    from kernelmate.measure.predict import Fit
+    from kernelmate.measure.predict import FittedConstants
 
 TARGET = "H100 SXM"
 SHAKEN = 3
@@ -140,7 +140,7 @@ def print_score(title: str, found: Score) -> None:
           f"{at(found.ratio_errors, 0.95):.2f}")  # fmt: skip
 
 
-def _write_fit(fit: Fit, measured: Mapping[str, Any], without: Score, others: Sequence[Score]) -> None:
+def _write_fit(fit: FittedConstants, measured: Mapping[str, Any], without: Score, others: Sequence[Score]) -> None:
     from benchmarks.prediction_fit import at
     from kernelmate.measure.statistics import RATIO_FACTOR
 

@@ -30,7 +30,7 @@ _MAKERS = frozenset({"asarray", "array", "ascontiguousarray", "asanyarray"})
 """Functions that keep the type of their argument: a float64 array passed to them is float64 by the user's request."""
 
 
-class Narrow(np.ndarray[Any, Any]):
+class NarrowArray(np.ndarray[Any, Any]):
     """An array whose operations never promote to float64: float64 results and operands are cast to `working`.
 
     `working` is a class attribute of the subclass that `narrow_type` creates for each type. `product` is the unrounded
@@ -50,13 +50,15 @@ class Narrow(np.ndarray[Any, Any]):
 
     def _fused(self, ufunc: np.ufunc, inputs: Sequence[Any], operands: Sequence[Any]) -> Any:
         """Applies the ufunc; a product keeps its exact value for the sum or difference that may follow."""
-        fusing = next((n for n, one in enumerate(inputs) if isinstance(one, Narrow) and one.product is not None), None)
+        fusing = next(
+            (n for n, one in enumerate(inputs) if isinstance(one, NarrowArray) and one.product is not None), None
+        )
         if ufunc in (np.add, np.subtract) and fusing is not None:
             exact = [_exact(one) for one in operands]
             exact[fusing] = inputs[fusing].product
             return self._narrowed(ufunc(*exact))
         result = self._narrowed(ufunc(*operands))
-        if ufunc is np.multiply and isinstance(result, Narrow) and result.dtype == np.float32:
+        if ufunc is np.multiply and isinstance(result, NarrowArray) and result.dtype == np.float32:
             result.product = np.multiply(*(_exact(one) for one in operands))
         return result
 
@@ -69,7 +71,7 @@ class Narrow(np.ndarray[Any, Any]):
 
 
 def narrowed(result: Any, working: np.dtype[Any]) -> Any:
-    """Converts arrays to `Narrow`, with float64 cast to `working`, and NumPy float64 scalars to Python numbers."""
+    """Converts arrays to `NarrowArray`, with float64 cast to `working`, and NumPy float64 scalars to Python numbers."""
     if isinstance(result, tuple | list):
         return type(result)(narrowed(one, working) for one in result) if type(result) in (tuple, list) else result
     if isinstance(result, np.ndarray):
@@ -87,20 +89,20 @@ def weak(value: Any) -> Any:
     return value.item() if isinstance(value, np.float64 | np.complex128) else value
 
 
-class Rounded(float):
+class RoundedNumber(float):
     """A number in the reference's code, or a scalar argument, whose arithmetic with other numbers is rounded to float32.
 
     Combined with arrays it acts as a Python number and adopts their type.
     """
 
 
-def _rounded_to_float32(value: float) -> Rounded:
+def _rounded_to_float32(value: float) -> RoundedNumber:
     with np.errstate(all="ignore"):
-        return Rounded(np.float32(value))
+        return RoundedNumber(np.float32(value))
 
 
-def _rounding(name: str) -> Callable[[Rounded, Any], Any]:
-    def operate(self: Rounded, other: Any) -> Any:
+def _rounding(name: str) -> Callable[[RoundedNumber, Any], Any]:
+    def operate(self: RoundedNumber, other: Any) -> Any:
         result = getattr(float, name)(self, other)
         return _rounded_to_float32(result) if type(result) is float else result
 
@@ -109,8 +111,8 @@ def _rounding(name: str) -> Callable[[Rounded, Any], Any]:
 
 for _name in ("add", "sub", "mul", "truediv", "pow"):
     for _side in ("", "r"):
-        setattr(Rounded, f"__{_side}{_name}__", _rounding(f"__{_side}{_name}__"))
-Rounded.__neg__ = lambda self: Rounded(-float(self))  # type: ignore[method-assign]
+        setattr(RoundedNumber, f"__{_side}{_name}__", _rounding(f"__{_side}{_name}__"))
+RoundedNumber.__neg__ = lambda self: RoundedNumber(-float(self))  # type: ignore[method-assign]
 
 
 def rounded_number(working: np.dtype[Any] | None) -> Callable[[float], float] | None:
@@ -121,19 +123,19 @@ def rounded_number(working: np.dtype[Any] | None) -> Callable[[float], float] | 
     return _rounded_to_float32 if working == np.float32 else None
 
 
-_NARROW_TYPES: dict[tuple[np.dtype[Any], bool], type[Narrow]] = {}
+_NARROW_TYPES: dict[tuple[np.dtype[Any], bool], type[NarrowArray]] = {}
 
 
-def narrow_type(working: np.dtype[Any]) -> type[Narrow]:
-    """Returns the subclass of `Narrow` for a floating type."""
+def narrow_type(working: np.dtype[Any]) -> type[NarrowArray]:
+    """Returns the subclass of `NarrowArray` for a floating type."""
     key = working, is_fused(working)
     if key not in _NARROW_TYPES:
-        _NARROW_TYPES[key] = type(f"Narrow_{working}", (Narrow,), {"working": working})
+        _NARROW_TYPES[key] = type(f"Narrow_{working}", (NarrowArray,), {"working": working})
     return _NARROW_TYPES[key]
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Narrow):
+    if isinstance(value, NarrowArray):
         return value.view(np.ndarray)
     if isinstance(value, tuple | list) and type(value) in (tuple, list):
         return type(value)(_plain(one) for one in value)
@@ -146,7 +148,7 @@ def _exact(value: Any) -> Any:
 
 
 def _operand(value: Any) -> Any:
-    return float(value) if isinstance(value, Rounded) else weak(_plain(value))
+    return float(value) if isinstance(value, RoundedNumber) else weak(_plain(value))
 
 
 class ArrayModule:

@@ -12,9 +12,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from kernelmate.checks.case_launches import elements_of
 from kernelmate.checks.size_runs import tables_of
 from kernelmate.checks.sizes import KEPT, MOST_THREADS, key_of, reached_size, threads_at, usable
-from kernelmate.checks.case_launches import elements_of
 from kernelmate.errors import ContractError
 from kernelmate.records import Contract, Size, Version
 from kernelmate.source import argument_shapes, launch_shape, numpy_dtype, size_allowed

@@ -27,9 +27,9 @@ from kernelmate.backends.base import (
 )
 from kernelmate.backends.cuda.exchange import filled as filled_with
 from kernelmate.checks.alignment import Shift, shift_text, together
+from kernelmate.checks.argument_values import check_passing, passed_arguments
 from kernelmate.checks.canonical import canonical
 from kernelmate.checks.inputs import DeviceMaker, draw, only_written
-from kernelmate.checks.argument_values import check_passing, passed_arguments
 from kernelmate.checks.pipelines import Observe, StageLauncher, loaded
 from kernelmate.checks.precision import Array, Arrays, is_inexact, module_of, on_device, words
 from kernelmate.checks.styles import NORMAL, InputStyle, narrow_inputs, styles_of

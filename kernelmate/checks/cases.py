@@ -12,7 +12,21 @@ import numpy as np
 from kernelmate.backends.base import Run
 from kernelmate.checks.alignment import shift_text
 from kernelmate.checks.answers import ExpectedOutputs
-from kernelmate.checks.case_records import CaseRecord, NotedFinding, ObservedLaunch, Origin
+from kernelmate.checks.case_launches import (
+    CHEAP_ELEMENTS,
+    FIRST,
+    OTHER,
+    REPEATED_ELEMENTS,
+    REPEATED_SCHEDULES,
+    SELECTED,
+    SUGGESTED,
+    Bench,
+    LaunchOutcome,
+    PlannedLaunch,
+    elements_of,
+    plan,
+)
+from kernelmate.checks.case_records import CaseRecord, ObservedLaunch, Origin, RecordedFinding
 from kernelmate.checks.compare import Difference, nan_in, near, passes
 from kernelmate.checks.guards import (
     compensated,
@@ -34,21 +48,7 @@ from kernelmate.checks.precision import Arrays, is_inexact, module_of
 from kernelmate.checks.size_plan import PlannedSize
 from kernelmate.checks.sizes import MOST_ELEMENTS
 from kernelmate.checks.styles import NORMAL, WIDE_INTEGERS, InputStyle, styles_of
-from kernelmate.checks.timed import KeptLaunch
-from kernelmate.checks.case_launches import (
-    CHEAP_ELEMENTS,
-    FIRST,
-    OTHER,
-    REPEATED_ELEMENTS,
-    REPEATED_SCHEDULES,
-    SELECTED,
-    SUGGESTED,
-    Bench,
-    LaunchOutcome,
-    PlannedLaunch,
-    elements_of,
-    plan,
-)
+from kernelmate.checks.timed import JudgedLaunch
 from kernelmate.errors import ContractError, ReferenceFailed
 from kernelmate.records import Contract, Finding, FindingCode, Severity, Size
 from kernelmate.source import argument_shapes, size_allowed
@@ -214,13 +214,13 @@ class CaseJudge:
         """Keeps the arrays of a listed size's first launch if the limit of kept bytes allows it."""
         first = record.shot(FIRST, 0) if record.origin == "contract" and self._keep_bytes else None
         if first is not None:
-            kept = KeptLaunch(first.outcome, first.answer)
+            kept = JudgedLaunch(first.outcome, first.answer)
             held = kept.nbytes if not self.oracle.large(record.size) else 0  # on the GPU, where memory suffices
             if held <= self._keep_bytes:
                 self._keep_bytes -= held
                 record.kept = kept
 
-    def again(self, record: CaseRecord) -> KeptLaunch:
+    def again(self, record: CaseRecord) -> JudgedLaunch:
         """Repeats the launch of a size whose arrays exceeded the limit and were not kept.
 
         Raises:
@@ -230,7 +230,7 @@ class CaseJudge:
         given = self.oracle.inputs(record.size, shot)
         theirs = self.oracle.theirs(record.size, shot, given)
         answer = self.oracle.answer(record.size, shot, given, theirs)
-        return KeptLaunch(self.bench.run(record.size, shot, given), answer)
+        return JudgedLaunch(self.bench.run(record.size, shot, given), answer)
 
     def _launch(
         self, record: CaseRecord, shot: PlannedLaunch, tried: PlannedSize, *, count: bool
@@ -345,7 +345,7 @@ class CaseJudge:
                 severity = "warning"
             moved = f", with {shift_text(outcome.shot.misalign)}" * bool(outcome.shot.misalign)
             text = finding.message + moved + both
-            record.noted.append(NotedFinding(finding.code, severity, text, finding, guessed=guessed))
+            record.noted.append(RecordedFinding(finding.code, severity, text, finding, guessed=guessed))
 
     def _is_of_a_guess(self, finding: Finding, theirs: frozenset[str]) -> bool:
         """Returns True for an access that a guessed size or shape may have made wrong, unless only a candidate makes it so."""
@@ -385,7 +385,7 @@ class CaseJudge:
                 record.note(FindingCode.STATEFUL, first.weight, found)
                 if self.bench.hung:
                     said = "a launch that has ended before does not end on a freshly loaded module"
-                    record.noted.append(NotedFinding(FindingCode.HANG, first.weight, said))
+                    record.noted.append(RecordedFinding(FindingCode.HANG, first.weight, said))
         if again is not None and not self.bench.hung:
             self._note_order(record, first, again)
             self._note_repeats(record, first)

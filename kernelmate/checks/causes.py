@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from kernelmate.checks.case_launches import elements_of
 from kernelmate.checks.case_records import CaseRecord, ObservedLaunch
 from kernelmate.checks.scalars import said
-from kernelmate.checks.case_launches import elements_of
 from kernelmate.records import Contract, FindingCode, Severity, Size
 from kernelmate.source import argument_shapes
 from kernelmate.source.render import string_list

@@ -12,6 +12,7 @@ from kernelmate.backends.base import Run, RunResult
 from kernelmate.checks import perturbation
 from kernelmate.checks.answers import ExpectedOutputs
 from kernelmate.checks.canonical import canonical
+from kernelmate.checks.case_launches import CHEAP_ELEMENTS, Bench, elements_of
 from kernelmate.checks.case_records import CaseRecord
 from kernelmate.checks.causes import size_text
 from kernelmate.checks.compare import compare
@@ -19,7 +20,6 @@ from kernelmate.checks.findings import VALUE_CODES, placed
 from kernelmate.checks.guards import launch_environment
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.precision import Arrays, on_host
-from kernelmate.checks.case_launches import CHEAP_ELEMENTS, Bench, elements_of
 from kernelmate.records import Contract, Finding, FindingCode, JudgeTask, Size
 from kernelmate.source import argument_shapes
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelmate.checks.answers import BaselineOutputs, ExpectedOutputs
+from kernelmate.checks.case_launches import Bench, PlannedLaunch
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.positions import ArgumentUses, uses_of
 from kernelmate.checks.precision import Arrays
 from kernelmate.checks.scalars import counted_names, has_switches, loops, varied_names
 from kernelmate.checks.sizes import key_of
 from kernelmate.checks.styles import NORMAL, SMALLEST, InputStyle, milder
-from kernelmate.checks.case_launches import Bench, PlannedLaunch
 from kernelmate.checks.values import plantable
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, Size

@@ -25,6 +25,7 @@ from kernelmate.checks.answers import (
     thorough,
     with_ties,
 )
+from kernelmate.checks.case_launches import Bench, LaunchOutcome, PlannedLaunch, inputs_for
 from kernelmate.checks.compare import Difference, absolute_error
 from kernelmate.checks.evaluations import Expected, ObservedReference, Reference
 from kernelmate.checks.extrapolation import carried
@@ -32,6 +33,15 @@ from kernelmate.checks.guard_findings import binding
 from kernelmate.checks.guards import lost_nan
 from kernelmate.checks.guards.lost_bits import has_arithmetic
 from kernelmate.checks.inputs import DeviceRandom
+from kernelmate.checks.large_references import (
+    ReferenceUnavailable,
+    kernel_reference,
+    on_device_or_host,
+    on_host_again,
+    refuse_long,
+)
+from kernelmate.checks.precision import Array, Arrays, is_inexact, on_device, wide
+from kernelmate.checks.reference import python_reference
 from kernelmate.checks.reference_facts import (
     DEVICE_ELEMENTS,
     LARGE_ELEMENTS,
@@ -43,18 +53,8 @@ from kernelmate.checks.reference_facts import (
     learn,
     seconds_of,
 )
-from kernelmate.checks.large_references import (
-    ReferenceUnavailable,
-    kernel_reference,
-    on_device_or_host,
-    on_host_again,
-    refuse_long,
-)
-from kernelmate.checks.precision import Array, Arrays, is_inexact, on_device, wide
-from kernelmate.checks.reference import python_reference
 from kernelmate.checks.styles import InputStyle
 from kernelmate.checks.tolerances import BASELINE_FACTOR, derive, loosened, rounded_outputs, stated, with_vanished
-from kernelmate.checks.case_launches import Bench, LaunchOutcome, PlannedLaunch, inputs_for
 from kernelmate.checks.userfiles import content, stamp
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, JudgeTask, Size, Version

@@ -20,8 +20,8 @@ from kernelmate.checks.causes import size_text
 from kernelmate.checks.code_inputs import suggested_styles, with_styles
 from kernelmate.checks.code_sizes import code_sizes
 from kernelmate.checks.guards import launch_environment
-from kernelmate.checks.reference_facts import MEDIUM_ELEMENTS, elements_at
 from kernelmate.checks.oracle import Oracle
+from kernelmate.checks.reference_facts import MEDIUM_ELEMENTS, elements_at
 from kernelmate.checks.size_plan import PlannedSize, selected_sizes, tried_sizes
 from kernelmate.checks.sizes import holding_size, usable
 from kernelmate.checks.styles import COUNTED, LARGEST_SUMS, narrow_inputs

@@ -9,11 +9,11 @@ from typing import NamedTuple
 from kernelmate.backends.base import EmulationTooLarge
 from kernelmate.backends.processes import available_memory
 from kernelmate.checks.alignment import Shift, every_shift, shifts_of
+from kernelmate.checks.case_launches import CHEAP_ELEMENTS, elements_of
 from kernelmate.checks.case_records import Origin
 from kernelmate.checks.condition_sizes import SizeLookup, directed_sizes
 from kernelmate.checks.sizes import covering_sizes, key_of, own_sizes
 from kernelmate.checks.styles import InputStyle
-from kernelmate.checks.case_launches import CHEAP_ELEMENTS, elements_of
 from kernelmate.errors import ContractError
 from kernelmate.records import Contract, Size
 from kernelmate.source import argument_shapes, numpy_dtype

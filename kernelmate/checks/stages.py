@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kernelmate.backends.base import StageResult
+from kernelmate.checks.case_launches import PlannedLaunch
 from kernelmate.checks.case_records import CaseRecord
 from kernelmate.checks.causes import size_text
 from kernelmate.checks.compare import Difference
 from kernelmate.checks.oracle import Oracle, Progress
 from kernelmate.checks.pipelines import Observe
 from kernelmate.checks.precision import Array, Arrays
-from kernelmate.checks.case_launches import PlannedLaunch
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import (
     Finding,

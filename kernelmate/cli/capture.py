@@ -224,8 +224,8 @@ def _environment(settings: CaptureSettings, backend: str, source: Kernel | None)
         UsageError: on a GPU, the kernel's text is not given, or is a Triton function.
         EnvironmentFailed: the library for a GPU cannot be built.
     """
-    from kernelmate.capture.library_wrappers import STANDINS
     from kernelmate.capture.injection import has_gpu, injection_environment
+    from kernelmate.capture.library_wrappers import STANDINS
 
     environment = {**os.environ, **settings.environment()}
     if backend == "cuda" or (backend == "auto" and has_gpu()):

@@ -18,7 +18,7 @@ from kernelmate.errors import UsageError
 
 if TYPE_CHECKING:
     from kernelmate.history import History
-    from kernelmate.records import Recorded
+    from kernelmate.records import RecordedJudgement
 
 DAY_US = 86_400_000_000
 LIST = "list"
@@ -124,7 +124,7 @@ def diff(old: int, new: int, no_color: bool) -> int:
     return 1
 
 
-def _launches(before: Recorded, after: Recorded) -> str:
+def _launches(before: RecordedJudgement, after: RecordedJudgement) -> str:
     return "" if before.judged.launch == after.judged.launch else ", and differ in their launch"
 
 

@@ -26,7 +26,7 @@ from kernelmate.errors import EnvironmentFailed, UsageError
 if TYPE_CHECKING:
     from kernelmate.cli.progress import TerminalProgress
     from kernelmate.records import Judged, JudgingInputs, Kernel, MetricName, Optimization
-    from kernelmate.session.authors import Outgoing
+    from kernelmate.session.authors import OutgoingText
 
 PAGE_SUFFIXES = {".html", ".htm"}
 
@@ -146,7 +146,7 @@ def search(
     return FinishedSearch(found, kernel, output)
 
 
-def ask_consent(outgoing: Outgoing, progress: TerminalProgress) -> bool:
+def ask_consent(outgoing: OutgoingText, progress: TerminalProgress) -> bool:
     """Show all the text that would be sent to another machine, and ask for consent.
 
     Without a terminal to answer on, the result is False.

@@ -62,7 +62,7 @@ class Declaration:
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParsedDeclarations:
     """A parsed text.
 
     Attributes:
@@ -78,7 +78,7 @@ class Parsed:
 
 
 @text_cache(64)
-def parse(text: str, function_macros: frozenset[str] = frozenset()) -> Parsed:
+def parse(text: str, function_macros: frozenset[str] = frozenset()) -> ParsedDeclarations:
     """Parses a text. Never raises: unknown constructs become `other`.
 
     Args:
@@ -91,7 +91,7 @@ def parse(text: str, function_macros: frozenset[str] = frozenset()) -> Parsed:
     own = frozenset(macro.name for macro in macros_of(text) if macro.function)
     closers = find_closers(text, code, directives)
     parser = _Parser(text, code, closers, function_macros | own)
-    return Parsed(text, code, directives, tuple(parser.scope(0, len(code), in_class=False)))
+    return ParsedDeclarations(text, code, directives, tuple(parser.scope(0, len(code), in_class=False)))
 
 
 # ------------------------------------------------------------------------------------------------------- parsing

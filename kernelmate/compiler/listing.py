@@ -13,7 +13,16 @@ from dataclasses import dataclass, replace
 from kernelmate.compiler.diagnostics import UNIT_NAME
 from kernelmate.compiler.disassembly import class_of, disassemble, disassembling, mix_of
 from kernelmate.errors import CompilerUnavailable
-from kernelmate.records import Compiled, Control, Listing, Live, PtxInstruction, SassInstruction, SourcePlace, Unit
+from kernelmate.records import (
+    Compiled,
+    ControlBits,
+    Listing,
+    LiveRegisters,
+    PtxInstruction,
+    SassInstruction,
+    SourcePlace,
+    Unit,
+)
 
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.([^,\s]+),")
 _LABEL = re.compile(r"^([.$\w]+):\s*(?://.*)?$")
@@ -114,7 +123,7 @@ class _Places:
 class _ListingReader:
     """Parses one disassembly: the kernel's section first, then those of functions that it calls."""
 
-    def __init__(self, symbol: str, places: _Places | None, live: Mapping[tuple[str, int], Live]) -> None:
+    def __init__(self, symbol: str, places: _Places | None, live: Mapping[tuple[str, int], LiveRegisters]) -> None:
         self._symbol = symbol
         self._places = places
         self._live = live
@@ -199,11 +208,11 @@ class _ListingReader:
         )
 
 
-def _control(upper: int) -> Control:
+def _control(upper: int) -> ControlBits:
     """Decodes the control information in an instruction's upper half."""
     bits = upper >> _CONTROL_FROM
     sets, reads, waits = bits >> 5 & 7, bits >> 8 & 7, bits >> 11 & 63
-    return Control(
+    return ControlBits(
         stall=bits & 15,
         yields=not bits >> 4 & 1,
         sets=None if sets == 7 else sets,
@@ -222,13 +231,13 @@ def _without_padding(code: list[SassInstruction]) -> list[SassInstruction]:
     return code[:end]
 
 
-def _live(compiled: Compiled) -> Mapping[tuple[str, int], Live]:
+def _live(compiled: Compiled) -> Mapping[tuple[str, int], LiveRegisters]:
     """Returns live register counts by section and address; empty if nvdisasm's analysis fails."""
     try:
         text = disassemble(compiled, "--life-range-mode", "count")
     except CompilerUnavailable:
         return {}
-    found: dict[tuple[str, int], Live] = {}
+    found: dict[tuple[str, int], LiveRegisters] = {}
     section, heads = "", ["GPR", "PRED", "UGPR"]
     for line in text.splitlines():
         named = _SECTION.match(line)
@@ -239,7 +248,7 @@ def _live(compiled: Compiled) -> Mapping[tuple[str, int], Live]:
         elif (code := _CODE.match(line)) is not None and code[3] is not None:
             cells = dict(zip(heads, (cell.strip() for cell in code[3].split("|")), strict=False))
             counts = {head: int(cell) if cell.isdigit() else 0 for head, cell in cells.items()}
-            found[section, int(code[1], 16)] = Live(
+            found[section, int(code[1], 16)] = LiveRegisters(
                 counts.get("GPR", 0), counts.get("PRED", 0) + counts.get("UPRED", 0), counts.get("UGPR", 0)
             )
     return found

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from kernelmate.compiler.cuda_toolkit import find_tool
 from kernelmate.compiler.diagnostics import UNIT_NAME, Sources, read_log
 from kernelmate.compiler.options import ALWAYS, flags_for, shown
-from kernelmate.compiler.cuda_toolkit import find_tool
 from kernelmate.compiler.resources import read_resources
 from kernelmate.errors import CompilerUnavailable, CompileTimeout, UsageError
 from kernelmate.records import Compiled, CompileOptions, Diagnostic, Kernel, Target

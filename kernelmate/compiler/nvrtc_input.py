@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelmate.compiler.cuda_toolkit import compiler_version, system_includes
 from kernelmate.compiler.device_part import DevicePart, device_part
 from kernelmate.compiler.diagnostics import UNIT_NAME, Sources
 from kernelmate.compiler.frames import CompileJob
 from kernelmate.compiler.name_expressions import by_type, name_expression
 from kernelmate.compiler.options import flags_for, shown, unseen_flags
-from kernelmate.compiler.cuda_toolkit import compiler_version, system_includes
 from kernelmate.compiler.prelude import PRELUDE_NAME, prelude_for
 from kernelmate.compiler.preprocessor import STANDARD_HEADERS
 from kernelmate.compiler.project import TextBefore

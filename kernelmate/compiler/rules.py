@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from kernelmate.compiler.declarations import SPACES, Declaration, Parsed, parse
+from kernelmate.compiler.declarations import SPACES, Declaration, ParsedDeclarations, parse
 from kernelmate.compiler.prelude import STD_NAMES, words_of
 from kernelmate.compiler.preprocessor import Macro
 from kernelmate.compiler.project import File, Files
@@ -318,7 +318,7 @@ def _is_defaulted(code: Sequence[Token], declaration: Declaration) -> bool:
     )
 
 
-def _prototype(parsed: Parsed, declaration: Declaration) -> tuple[str, ...]:
+def _prototype(parsed: ParsedDeclarations, declaration: Declaration) -> tuple[str, ...]:
     """Returns a function's name and parameters as written, which match an annotated declaration to its definition."""
     code = parsed.code[declaration.start : declaration.head]
     name = declaration.names[:1]

@@ -63,7 +63,7 @@ Draw = Callable[[Scene], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
+class EqualCandidates:
     """Candidates with equal figures, represented by the first of them.
 
     Attributes:
@@ -88,13 +88,13 @@ def view(parts: Iterable[str]) -> str:
 # -------------------------------------------------------------------------------------------------- candidates
 
 
-def grouped(candidates: Sequence[Judged]) -> list[Alike]:
+def grouped(candidates: Sequence[Judged]) -> list[EqualCandidates]:
     """Returns the candidates in their order, grouped with the first one that has the same figures."""
-    groups: list[Alike] = []
+    groups: list[EqualCandidates] = []
     for number, judged in enumerate(candidates, 1):
         place = next((place for place, one in enumerate(groups) if _alike(one.first.verdict, judged.verdict)), None)
         if place is None:
-            groups.append(Alike((number,), judged))
+            groups.append(EqualCandidates((number,), judged))
         else:
             groups[place] = replace(groups[place], numbers=(*groups[place].numbers, number))
     return groups
@@ -293,7 +293,7 @@ def _others(optimization: Optimization, number: int | None, *, opened: bool = Fa
     return folded("others", title, inside, opened=opened)
 
 
-def _line(one: Alike, number: int | None, labels: Sequence[str]) -> str:
+def _line(one: EqualCandidates, number: int | None, labels: Sequence[str]) -> str:
     verdict = one.first.verdict
     numbers = [other for other in one.numbers if other != number]
     word, tone = words.standing_because(verdict)

@@ -21,8 +21,8 @@ from kernelmate.records import (
     Verdict,
 )
 from kernelmate.report.words import stopped_words
-from kernelmate.session.judging import JudgingContext, Trial, directory_of
-from kernelmate.session.preparing import Prepared
+from kernelmate.session.judging import JudgedInstance, JudgingContext, directory_of
+from kernelmate.session.preparing import PreparedVersion
 from kernelmate.source.blocks import compared_with
 from kernelmate.source.other_files import LaunchingFile, following_changes
 from kernelmate.source.triton import same_elsewhere
@@ -44,7 +44,7 @@ TRUSTED = (*OWN, "user")
 
 
 def verdict_on(
-    context: JudgingContext, candidate: Candidate, baselines: tuple[Trial, ...], objective: Objective | None
+    context: JudgingContext, candidate: Candidate, baselines: tuple[JudgedInstance, ...], objective: Objective | None
 ) -> Verdict:
     """Returns a candidate's verdict over all instances.
 
@@ -83,9 +83,9 @@ def screened(context: JudgingContext, candidate: Candidate) -> Finding | None:
 def judged_by(
     context: JudgingContext,
     candidate: Candidate,
-    baselines: tuple[Trial, ...],
+    baselines: tuple[JudgedInstance, ...],
     objective: Objective | None,
-    prepared: Sequence[Prepared] = (),
+    prepared: Sequence[PreparedVersion] = (),
 ) -> Verdict:
     """Returns the verdict over all instances for a candidate that may be compiled.
 
@@ -228,7 +228,7 @@ class BegunSearch:
         return Optimization(self.objective, self.baseline, tuple(ranked), best, (stopped_words(len(ranked), best),))
 
 
-def worst(trials: Sequence[Trial]) -> Verdict:
+def worst(trials: Sequence[JudgedInstance]) -> Verdict:
     """Returns the verdict that represents all instances.
 
     The first rejected, else undecided, else promising one, else the first.

@@ -44,7 +44,7 @@ from kernelmate.source.infer_sizes import (
     shrunk,
     sizes_of,
 )
-from kernelmate.source.infer_structs import TakenApart, element_of, mixed_hint, taken_apart, undefined
+from kernelmate.source.infer_structs import FlattenedKernel, element_of, mixed_hint, taken_apart, undefined
 from kernelmate.source.instances import template_arguments, used_instances
 from kernelmate.source.structs import AXES, pass_vectors
 from kernelmate.source.template_parameters import example_instance
@@ -199,7 +199,7 @@ class _Guess:
 
     def __init__(
         self,
-        apart: TakenApart,
+        apart: FlattenedKernel,
         types: Mapping[str, tuple[str, int]],
         whole: Sequence[str],
         constants: Mapping[str, str],

@@ -8,7 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from kernelmate.records import AddressMode, Argument, Direction, Kernel, Member, Parameter, Passed, TextureView, Unit
+from kernelmate.records import (
+    AddressMode,
+    Argument,
+    Direction,
+    Kernel,
+    Member,
+    Parameter,
+    PassedValue,
+    TextureView,
+    Unit,
+)
 from kernelmate.source.arguments import POINTER_BYTES, TEXEL_BYTES, short_name
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
 from kernelmate.source.host_text import HostFiles
@@ -58,7 +68,7 @@ class _Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class TakenApart:
+class FlattenedKernel:
     """A kernel with one parameter for each argument that its contract has.
 
     Attributes:
@@ -82,26 +92,26 @@ class TakenApart:
         return self.common[name] if self.common.get(name) in extents else None
 
     def passed(
-        self, args: Sequence[Argument], passing: Sequence[Passed], extents: Sequence[str]
-    ) -> tuple[tuple[Argument, ...], tuple[Passed, ...]]:
+        self, args: Sequence[Argument], passing: Sequence[PassedValue], extents: Sequence[str]
+    ) -> tuple[tuple[Argument, ...], tuple[PassedValue, ...]]:
         """Returns the arguments, and how they form the parameters of the kernel as written."""
         if not self.wholes:
             return tuple(args), tuple(passing)
         owner = {member.argument: name for name, whole in self.wholes.items() for member in whole.members}
-        found: list[Passed] = []
-        for one in passing or [Passed(one.name, "argument", (Member(one.name, 0),)) for one in args]:
+        found: list[PassedValue] = []
+        for one in passing or [PassedValue(one.name, "argument", (Member(one.name, 0),)) for one in args]:
             name = owner.get(one.name)
             if name is None:
                 found.append(one)
             elif not found or found[-1].name != name:
                 whole = self.wholes[name]
-                found.append(Passed(name, whole.kind, whole.members, whole.nbytes, view=whole.view))
+                found.append(PassedValue(name, whole.kind, whole.members, whole.nbytes, view=whole.view))
         shaped = {name: self.wholes[whole] for name, whole in owner.items() if self.wholes[whole].rank}
         shown = (_shaped(one, shaped[one.name], extents) if one.name in shaped else one for one in args)
         return tuple(shown), tuple(found)
 
 
-def taken_apart(kernel: Kernel, bound: Mapping[str, str]) -> TakenApart:
+def taken_apart(kernel: Kernel, bound: Mapping[str, str]) -> FlattenedKernel:
     """Returns a kernel with structs, textures and surfaces replaced by the arguments that they are made of, where their fields are plain.
 
     Args:
@@ -145,9 +155,9 @@ def taken_apart(kernel: Kernel, bound: Mapping[str, str]) -> TakenApart:
             least = _least_sides(kernel, one.name, rank)
             wholes[one.name] = _Whole(kind, tuple(members), _size(parts[one.name]), rank=rank, least=least)
     if parameters == list(kernel.signature.parameters):
-        return TakenApart(kernel, {}, frozenset())
+        return FlattenedKernel(kernel, {}, frozenset())
     signature = replace(kernel.signature, parameters=tuple(parameters))
-    return TakenApart(replace(kernel, signature=signature), wholes, frozenset(renamed), common, steps)
+    return FlattenedKernel(replace(kernel, signature=signature), wholes, frozenset(renamed), common, steps)
 
 
 def element_of(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -> tuple[str, int] | None:

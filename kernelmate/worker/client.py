@@ -25,7 +25,7 @@ from kernelmate.worker.base import (
     WorkerMachine,
     WorkerState,
 )
-from kernelmate.worker.process import Flooded, Process, ProcessEnded, ProcessPool, Started, ending
+from kernelmate.worker.process import OutputFlooded, Process, ProcessEnded, ProcessPool, Started, ending
 from kernelmate.worker.remote import Remote
 
 __all__ = [
@@ -370,7 +370,7 @@ class Worker:
         | protocol.OutOfMemory
         | protocol.ChildFailed
         | ProcessEnded
-        | Flooded
+        | OutputFlooded
         | None,
         clock: TaskClock,
     ) -> Judgement | str | protocol.TaskRefused | TaskDeath:
@@ -385,7 +385,7 @@ class Worker:
         kind: DeathKind = FindingCode.WORKER_CRASH
         if event is None:
             kind, sentence = FindingCode.HANG, clock.overdue()
-        elif isinstance(event, Flooded):
+        elif isinstance(event, OutputFlooded):
             kind, sentence = FindingCode.OUTPUT_FLOOD, f"More than {self._output_limit} bytes were printed."
         elif isinstance(event, protocol.OutOfMemory):
             limit = f"the limit of {self._memory_limit_mb} MB" if self._memory_limit_mb else "what this machine has"

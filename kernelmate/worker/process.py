@@ -44,7 +44,7 @@ class ProcessEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Flooded:
+class OutputFlooded:
     """The child printed more than the limit since the last task began."""
 
 
@@ -70,7 +70,7 @@ class Process:
         self._releasing, self._sending = threading.Lock(), threading.Lock()
         self._writing: threading.Thread | None = None
         self._tail: collections.deque[bytes] = collections.deque()
-        self._events: queue.Queue[protocol.FromChild | ProcessEnded | Flooded] = queue.Queue(_WAITING_EVENTS)
+        self._events: queue.Queue[protocol.FromChild | ProcessEnded | OutputFlooded] = queue.Queue(_WAITING_EVENTS)
         self._scratch, self._lock = _scratch()
         self._popen = subprocess.Popen(
             command,
@@ -107,7 +107,7 @@ class Process:
             self._writing = self._thread(lambda: self._write(data, before))
             self._threads = [one for one in self._threads if one.is_alive()] + [self._writing]
 
-    def receive(self, timeout_s: float) -> protocol.FromChild | ProcessEnded | Flooded | None:
+    def receive(self, timeout_s: float) -> protocol.FromChild | ProcessEnded | OutputFlooded | None:
         """Returns the next message; None if there was none within `timeout_s` seconds."""
         if timeout_s <= 0:
             return None
@@ -192,7 +192,7 @@ class Process:
                     self._tail.popleft()
                 if self._printed > self._output_limit and not self._flooded:
                     self._flooded = True
-                    self._events.put(Flooded())
+                    self._events.put(OutputFlooded())
 
     def _write(self, data: bytes, before: threading.Thread | None) -> None:
         """Writes a message after the preceding one: a child that reads slowly may have part of that in its pipe."""

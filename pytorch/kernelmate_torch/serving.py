@@ -16,7 +16,7 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from kernelmate_torch.autocasting import autocast_turned_off
-from kernelmate_torch.capture import Captured, capture
+from kernelmate_torch.capture import ExportedModule, capture
 from kernelmate_torch.comparing import (
     cases,
     copies,
@@ -51,7 +51,7 @@ class ModuleServer:
 
     def __init__(self) -> None:
         self._loaded: LoadedModule | None = None
-        self._captured: Captured | None = None
+        self._captured: ExportedModule | None = None
         self._graphs: list[BackwardGraph] = []
 
     def answer(self, request: Mapping[str, Any]) -> Any:
@@ -108,7 +108,7 @@ class ModuleServer:
                 return replace(self._captured.program, smaller=dict(self._loaded.smaller))
             kept |= fixed
 
-    def _known(self) -> tuple[LoadedModule, Captured]:
+    def _known(self) -> tuple[LoadedModule, ExportedModule]:
         assert self._loaded is not None
         assert self._captured is not None
         return self._loaded, self._captured
@@ -264,7 +264,7 @@ def _double(value: Any) -> Any:
     return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
 
 
-def _values(captured: Captured, model: torch.nn.Module, inputs: tuple[Any, ...]) -> dict[str, Any]:
+def _values(captured: ExportedModule, model: torch.nn.Module, inputs: tuple[Any, ...]) -> dict[str, Any]:
     """Returns the values of all nodes of the program, in float64."""
     exported = captured.exported
     state = dict(model.state_dict(keep_vars=True))

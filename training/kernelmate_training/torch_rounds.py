@@ -16,8 +16,8 @@ from kernelmate_training.augmentation import Augmentation, AugmentationRates
 from kernelmate_training.encoded import Encoded, encode
 from kernelmate_training.examples import Example
 from kernelmate_training.plans import Schedule
-from kernelmate_training.preparing import Prepared, prepare
-from kernelmate_training.rewards import Weighed
+from kernelmate_training.preparing import TrainingData, prepare
+from kernelmate_training.rewards import WeightedAnswer
 from kernelmate_training.settings import ModelSection, Upskill
 from kernelmate_training.torch_device import place
 from kernelmate_training.torch_folders import load_folder, load_llama, save_folder
@@ -30,7 +30,7 @@ REPLAY = 0.75
 """Share of the corpus' examples in a round's training."""
 
 
-class Player:
+class RoundModel:
     """A trained model that is sampled and trained.
 
     Args:
@@ -78,7 +78,7 @@ class Player:
         model: Llama = self._llama.to(device).eval()
         return model
 
-    def move(self, answers: Sequence[Weighed]) -> dict[str, Any]:
+    def move(self, answers: Sequence[WeightedAnswer]) -> dict[str, Any]:
         """Raises or lowers the probabilities of answers by their advantages; returns the figures."""
         if self._policy is None:
             section = self._settings.rounds
@@ -117,7 +117,7 @@ class Player:
         return {"loss": done.loss, "held_out": done.held_out}
 
     @cached_property
-    def _corpus(self) -> Prepared:
+    def _corpus(self) -> TrainingData:
         return prepare(self._settings, self._model)
 
     def keep(self, rounds: list[dict[str, Any]]) -> None:

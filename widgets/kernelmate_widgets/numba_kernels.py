@@ -18,7 +18,18 @@ from typing import Any
 import numpy as np
 
 from kernelmate.errors import UsageError
-from kernelmate.records import Argument, BuiltCode, Contract, Kernel, Member, Parameter, Passed, Signature, Target, Unit
+from kernelmate.records import (
+    Argument,
+    BuiltCode,
+    Contract,
+    Kernel,
+    Member,
+    Parameter,
+    PassedValue,
+    Signature,
+    Target,
+    Unit,
+)
 from kernelmate.source.dtypes import ITEM_BYTES
 from kernelmate_widgets.arrays import live_array
 
@@ -109,14 +120,14 @@ def built(kernel: Kernel, value: Any, contract: Contract, target: Target) -> tup
     code = _compiled(value, contract, target)
     args, passing = list(contract.args), []
     for one in contract.args:
-        own = Passed(one.name, "argument", (Member(one.name, 0),))
+        own = PassedValue(one.name, "argument", (Member(one.name, 0),))
         if one.shape is None:
             passing.append(own)
             continue
         scalars = _scalars(one)
         args += scalars
-        passed = [Passed(scalar.name, "argument", (Member(scalar.name, 0),)) for scalar in scalars]
-        unused = [Passed(_ARRAY.format(name=one.name, field=field), "null") for field in ("meminfo", "parent")]
+        passed = [PassedValue(scalar.name, "argument", (Member(scalar.name, 0),)) for scalar in scalars]
+        unused = [PassedValue(_ARRAY.format(name=one.name, field=field), "null") for field in ("meminfo", "parent")]
         passing += [*unused, *passed[:2], own, *passed[2:]]
     contract = replace(contract, args=tuple(args), passing=tuple(passing))
     return replace(kernel, unit=replace(kernel.unit, built=code)), contract

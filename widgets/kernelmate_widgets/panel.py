@@ -23,7 +23,7 @@ from kernelmate.records import Judged, Optimization
 from kernelmate.report.answers import answers
 from kernelmate.report.causes import causes_html
 from kernelmate.report.excerpt import sources_of
-from kernelmate.session.authors import BUILT_IN, Outgoing
+from kernelmate.session.authors import BUILT_IN, OutgoingText
 from kernelmate.suggest.diagnosis import diagnose
 from kernelmate_widgets import panel_state
 from kernelmate_widgets.comms import handle_in_page_subshell
@@ -288,7 +288,7 @@ class Panel(anywidget.AnyWidget):
         if time.monotonic() - self._drawn_at > CHARTS_EVERY_S:
             self._draw()
 
-    def ask(self, outgoing: Outgoing) -> bool:
+    def ask(self, outgoing: OutgoingText) -> bool:
         """Shows all the text that would be sent to another machine, and waits for the user's consent."""
         self._answer = threading.Event()
         price = None if outgoing.most_usd is None else f"{outgoing.most_usd:.2f}"

@@ -43,7 +43,7 @@ class ArrayPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class FilledArray:
     """An array of which every byte is the same."""
 
     byte: int
@@ -101,7 +101,9 @@ class Exchange:
     def _array(self, data: Any, *, whole: bool) -> np.ndarray[Any, Any]:
         if isinstance(data, ArrayPlace):
             return self.view(data)
-        made: np.ndarray[Any, Any] = filled(data.byte, data.dtype, data.shape) if isinstance(data, Filled) else data
+        made: np.ndarray[Any, Any] = (
+            filled(data.byte, data.dtype, data.shape) if isinstance(data, FilledArray) else data
+        )
         return np.ascontiguousarray(made) if whole else made
 
 
@@ -160,7 +162,7 @@ def sent(run: Run, layout: LaunchLayout) -> Run:
 
     def stand_in(item: ArrayArgument) -> Any:
         byte = fill_byte(item.data)
-        return layout.inputs[item.name] if byte is None else Filled(byte, item.data.dtype, item.data.shape)
+        return layout.inputs[item.name] if byte is None else FilledArray(byte, item.data.dtype, item.data.shape)
 
     arguments = (
         replace(item, data=stand_in(item)) if isinstance(item, ArrayArgument) else item for item in run.arguments

@@ -56,7 +56,7 @@ class LaunchRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class LaunchBegun:
     """Precedes the reply to a `LaunchRequest` once other processes have freed the GPU; time limits start here."""
 
 
@@ -180,7 +180,7 @@ class Runner:
         """
         try:
             answer, self.poisoned = self._connection.recv()
-            if isinstance(answer, Begun):
+            if isinstance(answer, LaunchBegun):
                 if limit_s is not None and not self._connection.poll(limit_s):
                     os.kill(self._pid, signal.SIGKILL)
                     self.poisoned = True

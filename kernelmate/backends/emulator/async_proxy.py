@@ -228,7 +228,7 @@ class _ProxyFence:
     """Proxy fences of some lanes in one instruction.
 
     Attributes:
-        space: as `operations.Nothing.proxy`.
+        space: as `operations.NoOperation.proxy`.
         fenced: True for the lanes, by lane.
         first: by block slot, one of them, or -1.
         blocks, warps: stamps up to which the threads of a block or warp knew each other's accesses.

@@ -21,8 +21,8 @@ from kernelmate.backends.emulator.types import Array
 from kernelmate.records import FindingCode
 
 if TYPE_CHECKING:
-    from kernelmate.backends.emulator.machine import Machine, Site
     from kernelmate.backends.emulator.happens_before import Order
+    from kernelmate.backends.emulator.machine import Machine, MemoryInstruction
 
 
 class ClusterOrder:
@@ -48,7 +48,7 @@ class ClusterOrder:
         self._filled = np.zeros(0, np.int64)
         self._accessed = np.zeros((lanes.count, self._size), np.int64)
         self._accessed_by = np.zeros((lanes.count, self._size), np.int32)
-        self._sites: dict[int, Site] = {}
+        self._sites: dict[int, MemoryInstruction] = {}
 
     def begin(self, used: int) -> None:
         """Starts a batch, whose first `used` slots hold blocks."""
@@ -139,7 +139,7 @@ class ClusterOrder:
 
     # ------------------------------------------------------------------------------------------- lifetimes
 
-    def access(self, machine: Machine, site: Site, lanes: Array, slots: Array) -> None:
+    def access(self, machine: Machine, site: MemoryInstruction, lanes: Array, slots: Array) -> None:
         """Records accesses to the shared memory of other blocks, by slot; reports those to blocks that may not run yet."""
         ranks = machine.lanes.cluster_rank[slots * self._lanes.width]
         self._sites[site.number] = site

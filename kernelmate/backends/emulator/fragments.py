@@ -16,13 +16,13 @@ import numpy as np
 
 from kernelmate.backends.emulator.access import GenericPort, GlobalPort, WindowPort
 from kernelmate.backends.emulator.lanes import Group
-from kernelmate.backends.emulator.link import Linked
-from kernelmate.backends.emulator.machine import Machine, Site
+from kernelmate.backends.emulator.link import LinkedKernel
+from kernelmate.backends.emulator.load_store import Addressing, poison_of
+from kernelmate.backends.emulator.machine import Machine, MemoryInstruction
 from kernelmate.backends.emulator.matrices import Layout, Warps, left, right, sums
 from kernelmate.backends.emulator.matrix_operations import FragmentLoad, FragmentStore, MatrixMultiply
 from kernelmate.backends.emulator.program import Operand, Position
 from kernelmate.backends.emulator.registers import Bound, spread
-from kernelmate.backends.emulator.load_store import Addressing, poison_of
 from kernelmate.backends.emulator.types import PER_WORD, SIZES, UNSIGNED, Array
 from kernelmate.records import FindingCode
 
@@ -128,7 +128,12 @@ class FragmentAccess:
     """The accesses of one load or store of a fragment; checks the requirements of PTX on its address and stride."""
 
     def __init__(
-        self, operation: FragmentLoad | FragmentStore, registers: int, machine: Machine, linked: Linked, site: Site
+        self,
+        operation: FragmentLoad | FragmentStore,
+        registers: int,
+        machine: Machine,
+        linked: LinkedKernel,
+        site: MemoryInstruction,
     ) -> None:
         self.layout = fragment_layout(operation.matrix, operation.shape, operation.kind)
         self._accesses = accesses_of(operation, self.layout)
@@ -263,12 +268,12 @@ class FragmentAccess:
 
 
 def bind_fragment_load(
-    operation: FragmentLoad, machine: Machine, linked: Linked, number: int, position: Position | None
+    operation: FragmentLoad, machine: Machine, linked: LinkedKernel, number: int, position: Position | None
 ) -> Bound:  # fmt: skip
     """Binds `wmma.load`; fragments with more registers than elements hold copies (`mma.h`, half operands)."""
     warps_of = Warps(machine, position)
     results = operation.results
-    access = FragmentAccess(operation, len(results), machine, linked, Site(number, "load", 0, 0, position))
+    access = FragmentAccess(operation, len(results), machine, linked, MemoryInstruction(number, "load", 0, 0, position))
     poison = poison_of(operation.kind)
     bits = f"b{8 * SIZES[operation.kind]}"
 
@@ -285,12 +290,12 @@ def bind_fragment_load(
 
 
 def bind_fragment_store(
-    operation: FragmentStore, machine: Machine, linked: Linked, number: int, position: Position | None
+    operation: FragmentStore, machine: Machine, linked: LinkedKernel, number: int, position: Position | None
 ) -> Bound:  # fmt: skip
     """Binds `wmma.store`."""
     warps_of = Warps(machine, position)
     held: tuple[Operand, ...] = operation.fragment
-    access = FragmentAccess(operation, len(held), machine, linked, Site(number, "store", 0, 0, position))
+    access = FragmentAccess(operation, len(held), machine, linked, MemoryInstruction(number, "store", 0, 0, position))
     bits = f"b{8 * SIZES[operation.kind]}"
 
     def run(group: Group | None, active: Group) -> None:

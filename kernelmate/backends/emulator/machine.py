@@ -12,10 +12,10 @@ import numpy as np
 from kernelmate.backends.base import LaunchEnvironment
 from kernelmate.backends.emulator.contention import Contention
 from kernelmate.backends.emulator.findings import Findings
+from kernelmate.backends.emulator.happens_before import Order
 from kernelmate.backends.emulator.lanes import Group, Lanes
 from kernelmate.backends.emulator.memory import GlobalMemory
 from kernelmate.backends.emulator.operations import AsyncGroup
-from kernelmate.backends.emulator.happens_before import Order
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.register_order import RegisterOrder
 from kernelmate.backends.emulator.registers import Registers
@@ -25,7 +25,7 @@ from kernelmate.backends.launch_objects import Texture
 
 
 @dataclass(slots=True)
-class Site:
+class MemoryInstruction:
     """One memory instruction.
 
     Attributes:
@@ -76,7 +76,7 @@ class Monitor(Protocol):
     those of the other blocks of a cluster included (`spaces`).
     """
 
-    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+    def access(self, site: MemoryInstruction, lanes: Array, offsets: Array, values: Array | None) -> None:
         """Called when lanes access memory, before a store takes effect and with its values."""
         ...
 

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from kernelmate.backends.emulator.lanes import Group
-from kernelmate.backends.emulator.link import Linked
-from kernelmate.backends.emulator.machine import Machine, Site
+from kernelmate.backends.emulator.link import LinkedKernel
+from kernelmate.backends.emulator.load_store import Addressing
+from kernelmate.backends.emulator.machine import Machine, MemoryInstruction
 from kernelmate.backends.emulator.matrix_operations import MatrixLoad, MatrixMove, MatrixMultiply, MatrixStore
 from kernelmate.backends.emulator.program import Operand, Position
 from kernelmate.backends.emulator.registers import Bound, spread
-from kernelmate.backends.emulator.load_store import Addressing
 from kernelmate.backends.emulator.types import DTYPES, PER_WORD, SIZES, UNSIGNED, Array
 from kernelmate.records import FindingCode
 
@@ -189,12 +189,12 @@ def _transposed(matrices: Array) -> Array:
 
 
 def bind_matrix_load(
-    operation: MatrixLoad, machine: Machine, linked: Linked, number: int, position: Position | None
+    operation: MatrixLoad, machine: Machine, linked: LinkedKernel, number: int, position: Position | None
 ) -> Bound:  # fmt: skip
     """Binds `ldmatrix`: lanes 0 to 7 hold the row addresses of the first matrix, lanes 8 to 15 those of the second, ..."""
     warps_of = Warps(machine, position)
     kind = UNSIGNED[2]
-    site = Site(number, "load", _ROW_BYTES, _ROW_BYTES // kind.itemsize, position)
+    site = MemoryInstruction(number, "load", _ROW_BYTES, _ROW_BYTES // kind.itemsize, position)
     rows_of = Addressing(machine, linked, site, operation.space, operation.address, kind)
     count = len(operation.results)
 
@@ -221,12 +221,12 @@ def bind_matrix_load(
 
 
 def bind_matrix_store(
-    operation: MatrixStore, machine: Machine, linked: Linked, number: int, position: Position | None
+    operation: MatrixStore, machine: Machine, linked: LinkedKernel, number: int, position: Position | None
 ) -> Bound:  # fmt: skip
     """Binds `stmatrix`: the reverse of `ldmatrix`."""
     warps_of = Warps(machine, position)
     kind = UNSIGNED[2]
-    site = Site(number, "store", _ROW_BYTES, _ROW_BYTES // kind.itemsize, position)
+    site = MemoryInstruction(number, "store", _ROW_BYTES, _ROW_BYTES // kind.itemsize, position)
     rows_of = Addressing(machine, linked, site, operation.space, operation.address, kind)
     count = len(operation.sources)
 

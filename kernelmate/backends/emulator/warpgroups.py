@@ -20,7 +20,7 @@ import numpy as np
 
 from kernelmate.backends.emulator.findings import plural
 from kernelmate.backends.emulator.lanes import WARPGROUP, Group
-from kernelmate.backends.emulator.machine import Machine, Site
+from kernelmate.backends.emulator.machine import Machine, MemoryInstruction
 from kernelmate.backends.emulator.matrices import Layout, elements_of, left, sums
 from kernelmate.backends.emulator.matrix_operations import WarpgroupMultiply, WarpgroupOrder
 from kernelmate.backends.emulator.program import Operand, Position
@@ -195,7 +195,7 @@ class SharedMatrix:
     """A matrix operand in shared memory: (extent, inner) elements, of A or of B transposed."""
 
     def __init__(
-        self, descriptor: Operand, kind: str, extent: int, *, transposed: bool, machine: Machine, site: Site
+        self, descriptor: Operand, kind: str, extent: int, *, transposed: bool, machine: Machine, site: MemoryInstruction
     ) -> None:  # fmt: skip
         self._machine, self._site = machine, site
         self._value = machine.registers.read(descriptor, "b64")
@@ -334,7 +334,7 @@ def bind_warpgroup_multiply(
     """Binds `wgmma.mma_async` as a function of the active lanes."""
     rows, columns, inner = operation.shape
     # `served` 0: tensor cores read shared memory, not the data path whose wavefronts are counted.
-    site = Site(number, "load", CHUNK, 1, position, proxy="product", served=0)
+    site = MemoryInstruction(number, "load", CHUNK, 1, position, proxy="product", served=0)
     warpgroups = Warpgroups(machine, position)
 
     def shared(descriptor: Operand, side: int, extent: int) -> SharedMatrix:

@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from kernelmate.backends.base import EmulationTooLarge, Run, RunResult, LaunchEnvironment
+from kernelmate.backends.base import EmulationTooLarge, LaunchEnvironment, Run, RunResult
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator.backend import decoded_of
 from kernelmate.backends.emulator.dependence import Dependence, dependence_of
@@ -263,7 +263,9 @@ def _registers(found: Dependence, sms: int, blocks: int) -> Iterator[LaunchEnvir
         yield _with_registers(smid, sms, 0, (value + 1) % (1 << 64), (value, value + 1), step=0)
 
 
-def _with_registers(smid: int, sms: int, warp: int, grid: int, clock: tuple[int, int], step: int = 1) -> LaunchEnvironment:
+def _with_registers(
+    smid: int, sms: int, warp: int, grid: int, clock: tuple[int, int], step: int = 1
+) -> LaunchEnvironment:
     whole = 1 << 63
     specials = {
         "%smid": (smid, step, sms), "%nsmid": (sms, 0, whole), "%warpid": (warp, 1 + warp, 64), "%gridid": (grid % whole, 0, whole),

@@ -22,13 +22,13 @@ from kernelmate.errors import KernelmateError, UsageError
 from kernelmate.records import Judged, Verdict
 from kernelmate.report.json import error_json, verdicts_json
 from kernelmate.report.words import STAGES
-from kernelmate_lsp.document_state import Benched, DocumentState, SearchOutcome
+from kernelmate_lsp.document_state import BenchmarkedText, DocumentState, SearchOutcome
 from kernelmate_lsp.edits import document_text, other_edits, workspace_edit
 from kernelmate_lsp.features import diagnostics
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
 from kernelmate_lsp.judging import OnStage
 from kernelmate_lsp.phrases import candidate_phrase, others_phrase
-from kernelmate_lsp.reading import DocumentKernel, Reading
+from kernelmate_lsp.reading import DocumentKernel, DocumentKernels
 from kernelmate_lsp.server import KernelmateServer
 
 
@@ -114,7 +114,7 @@ class CommandTarget:
     """The document and kernel that a command applies to."""
 
     known: DocumentState
-    reading: Reading
+    reading: DocumentKernels
     spot: DocumentKernel
 
     @property
@@ -155,7 +155,7 @@ async def benchmark(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     verdicts = await follow(server, place.key, f"Benchmark {place.spot.kernel.name}", given, work)
     if verdicts is None:
         return None
-    place.known.learn(place.spot.id, Benched(place.spot.kernel, verdicts, time.time()))
+    place.known.learn(place.spot.id, BenchmarkedText(place.spot.kernel, verdicts, time.time()))
     await show_again(server, place)
     return verdicts_json(verdicts)
 

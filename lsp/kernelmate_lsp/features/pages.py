@@ -16,7 +16,7 @@ from lsprotocol import types
 
 from kernelmate.errors import UsageError
 from kernelmate.history import History
-from kernelmate.records import Listing, Recorded
+from kernelmate.records import Listing, RecordedJudgement
 from kernelmate.report.json import doctor_json, listings_json
 from kernelmate.session.recording import restored_in
 from kernelmate.suggest.diagnosis import diagnose
@@ -28,7 +28,7 @@ from kernelmate_lsp.reading import path_of
 from kernelmate_lsp.server import KernelmateServer
 
 if TYPE_CHECKING:
-    from kernelmate.report.machine import Check
+    from kernelmate.report.machine import MachineCheck
 
 WIDTH = 54
 """Width in columns of a page with tables; it fits an editor that shares 1440 pixels with a file list and an editor.
@@ -152,7 +152,7 @@ async def doctor(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     configuration = server.configuration if uri is None else server.configuration_of(uri)
     settings = configuration.settings(None if uri is None else Path(path_of(uri)).parent)
 
-    def examined() -> Sequence[Check]:
+    def examined() -> Sequence[MachineCheck]:
         from kernelmate.session.machine import run_checks
 
         return run_checks(settings)
@@ -163,7 +163,7 @@ async def doctor(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     return {**doctor_json(checks), "text": _text(doctor_view(checks))}
 
 
-def _versions(server: KernelmateServer, place: CommandTarget) -> list[Recorded]:
+def _versions(server: KernelmateServer, place: CommandTarget) -> list[RecordedJudgement]:
     """Returns the judged versions of a kernel, each once, the newest first."""
     settings = server.configuration_of(place.known.uri).settings(Path(place.reading.path).parent)
     if not settings.history:
@@ -174,7 +174,7 @@ def _versions(server: KernelmateServer, place: CommandTarget) -> list[Recorded]:
     return list({one.version: one for one in reversed(recorded)}.values())[::-1]
 
 
-def _label(one: Recorded) -> str:
+def _label(one: RecordedJudgement) -> str:
     from kernelmate.report.chart import author_name
     from kernelmate.report.history import standing_of, verdict_of, when
     from kernelmate.report.words import case_time_words

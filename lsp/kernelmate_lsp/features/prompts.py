@@ -14,9 +14,9 @@ from kernelmate.decide.intent import SUGGESTED, read_intent
 from kernelmate.errors import UsageError
 from kernelmate.records import Judged, Optimization
 from kernelmate.report.json import optimization_json
-from kernelmate.session.authors import Outgoing
+from kernelmate.session.authors import OutgoingText
 from kernelmate.session.candidates import BegunSearch
-from kernelmate_lsp.document_state import Benched, SearchOutcome, is_current
+from kernelmate_lsp.document_state import BenchmarkedText, SearchOutcome, is_current
 from kernelmate_lsp.features.commands import (
     CommandTarget,
     apply,
@@ -143,8 +143,8 @@ async def _search(server: KernelmateServer, place: CommandTarget, prompt: str, g
     was_judged = found.baseline.correct is not None or bool(found.baseline.findings)
     place.known.learn(
         place.spot.id,
-        Benched(place.spot.kernel, (found.baseline,), now) if was_judged else None,
-        [Benched(one.candidate.kernel, (one.verdict,), now) for one in found.candidates],
+        BenchmarkedText(place.spot.kernel, (found.baseline,), now) if was_judged else None,
+        [BenchmarkedText(one.candidate.kernel, (one.verdict,), now) for one in found.candidates],
     )
     await show_again(server, place)
     document = optimization_json(found)
@@ -193,14 +193,14 @@ async def _ask_for_prompt(server: KernelmateServer, place: CommandTarget) -> str
     return None if answer is None else answer.title
 
 
-def _consent(server: KernelmateServer) -> Callable[[Outgoing], bool]:
+def _consent(server: KernelmateServer) -> Callable[[OutgoingText], bool]:
     """Returns a function that asks in the editor for consent to send text to another machine.
 
     The judging thread calls it; it blocks until the user answers.
     """
     loop = asyncio.get_running_loop()
 
-    async def ask(outgoing: Outgoing) -> bool:
+    async def ask(outgoing: OutgoingText) -> bool:
         price = "an unknown price" if outgoing.most_usd is None else f"at most {outgoing.most_usd:.2f} USD"
         shown = {
             "text": outgoing.text,
@@ -212,7 +212,7 @@ def _consent(server: KernelmateServer) -> Callable[[Outgoing], bool]:
         answer = await server.protocol.send_request_async("kernelmate/consent", shown)
         return bool(answer is not None and getattr(answer, "agreed", None) is True)
 
-    def from_thread(outgoing: Outgoing) -> bool:
+    def from_thread(outgoing: OutgoingText) -> bool:
         if not server.can_consent:
             return False
         return asyncio.run_coroutine_threadsafe(ask(outgoing), loop).result()

@@ -18,7 +18,7 @@ from kernelmate.report.json import optimization_json, verdicts_json
 from kernelmate.report.result import optimization_parts, style, verdict_parts
 from kernelmate.session.revisions import Repository
 from kernelmate.source import same_kernel
-from kernelmate_lsp.document_state import Benched, LineMap, SearchOutcome, is_current
+from kernelmate_lsp.document_state import BenchmarkedText, LineMap, SearchOutcome, is_current
 from kernelmate_lsp.features.commands import (
     CommandTarget,
     answered,
@@ -108,7 +108,7 @@ def _search_parts(optimization: Optimization, baseline: Kernel, taken: int | Non
     return optimization_parts(optimization, baseline, shown=accepted, accepted=accepted, draw=_drawn)
 
 
-def _benchmark_parts(place: CommandTarget, benched: Benched) -> list[str]:
+def _benchmark_parts(place: CommandTarget, benched: BenchmarkedText) -> list[str]:
     """Returns the HTML view of a benchmark, with the compared text's result; line numbers are the present ones."""
     moved = LineMap(benched.kernel, place.spot.kernel)
     sources, earlier = sources_of(benched.kernel, moved.line), _earlier(place, benched)
@@ -119,7 +119,7 @@ def _benchmark_parts(place: CommandTarget, benched: Benched) -> list[str]:
     ]
 
 
-def _earlier(place: CommandTarget, benched: Benched) -> dict[str | None, ChartVersion]:
+def _earlier(place: CommandTarget, benched: BenchmarkedText) -> dict[str | None, ChartVersion]:
     """Returns the verdicts on the text that a benchmark was compared with, by template instance; empty without one."""
     before = place.known.compared.get(place.spot.id)
     if before is None or before.at != benched.at:
@@ -141,7 +141,7 @@ def _templates() -> dict[str, Any]:
     return {"light": template(dark=False), "dark": template(dark=True)}
 
 
-def _versions(place: CommandTarget, benched: Benched) -> list[ChartVersion]:
+def _versions(place: CommandTarget, benched: BenchmarkedText) -> list[ChartVersion]:
     """Returns the versions in a benchmark's charts: the text that it was compared with, and the present one."""
     shown = list(_earlier(place, benched).values())[:1]
     return shown + [ChartVersion(verdict.instance or place.spot.kernel.name, verdict) for verdict in benched.verdicts]
@@ -168,8 +168,8 @@ async def compare(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     if judged is None:
         return None
     at = time.time()
-    place.known.compared[place.spot.id] = Benched(before, judged[0], at, of)
-    place.known.learn(place.spot.id, Benched(place.spot.kernel, judged[1], at))
+    place.known.compared[place.spot.id] = BenchmarkedText(before, judged[0], at, of)
+    place.known.learn(place.spot.id, BenchmarkedText(place.spot.kernel, judged[1], at))
     await show_again(server, place)
     return {**verdicts_json(judged[1]), "baseline": verdicts_json(judged[0])["verdicts"], "of": of}
 

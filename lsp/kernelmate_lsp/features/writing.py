@@ -23,7 +23,7 @@ from kernelmate_lsp.features.commands import demand_trust, follow, offer
 from kernelmate_lsp.job_queue import QueuedJob
 from kernelmate_lsp.judging import OnStage
 from kernelmate_lsp.phrases import candidate_phrase
-from kernelmate_lsp.reading import Reading
+from kernelmate_lsp.reading import DocumentKernels
 from kernelmate_lsp.server import KernelmateServer
 
 KIND = "refactor.rewrite.kernelmate.write"
@@ -31,7 +31,7 @@ KIND = "refactor.rewrite.kernelmate.write"
 _NUMPY = re.compile(r"^\s*(?:import|from)\s+numpy\b", re.MULTILINE)
 
 
-def actions_at(reading: Reading, line: int) -> Iterator[types.CodeAction]:
+def actions_at(reading: DocumentKernels, line: int) -> Iterator[types.CodeAction]:
     """Yields the action on the `def` of a top-level function in a Python file that imports NumPy.
 
     Args:

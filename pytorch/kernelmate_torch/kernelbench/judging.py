@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from kernelmate_torch.comparing import deviation, doubled, in_double
+from kernelmate_torch.kernelbench.audited_task import OTHERS, Outputs, Subject, copies, misses, tensors_of
 from kernelmate_torch.kernelbench.exchange import digest, read_tensor, tensors_in, write_tensor
 from kernelmate_torch.kernelbench.records import (
     CandidateRun,
@@ -21,7 +22,6 @@ from kernelmate_torch.kernelbench.records import (
     TaskFinding,
     ordered,
 )
-from kernelmate_torch.kernelbench.audited_task import OTHERS, Outputs, Subject, copies, misses, tensors_of
 from kernelmate_torch.kernelbench.waste import DRAWS
 
 OWN_SEEDS = (11, 12, 13, 14, 15)

@@ -90,7 +90,7 @@ def _dotted(node: ast.expr, names: dict[str, str]) -> str:
     return ".".join([names.get(node.id, node.id), *reversed(parts)])
 
 
-class Watched:
+class PytorchSnapshot:
     """Functions and settings at the time of its creation."""
 
     def __init__(self) -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from kernelmate.backends.base import RunResult
 from kernelmate.checks.answers import ExpectedOutputs
-from kernelmate.checks.styles import NORMAL
-from kernelmate.checks.timed import KeptLaunch, MeasuredAlternative, compared
-from kernelmate.checks.tolerances import Allowed
 from kernelmate.checks.case_launches import LaunchOutcome, PlannedLaunch
+from kernelmate.checks.styles import NORMAL
+from kernelmate.checks.timed import JudgedLaunch, MeasuredAlternative, compared
+from kernelmate.checks.tolerances import MaximumErrors
 from kernelmate.records import Alternative, Argument, Contract, Speedup, Timing
 
 WANT = np.array([1.0, 2.0, 4.0])
@@ -24,11 +24,11 @@ FOUND = Alternative(
 )
 
 
-def kept(answer: bool = True) -> KeptLaunch:
+def kept(answer: bool = True) -> JudgedLaunch:
     error = {"y": np.full(3, 1e-3)}
-    expected = ExpectedOutputs({"y": WANT}, Allowed(error, {"y": np.full(3, 1e-1)}, {}))
+    expected = ExpectedOutputs({"y": WANT}, MaximumErrors(error, {"y": np.full(3, 1e-1)}, {}))
     outcome = LaunchOutcome(PlannedLaunch(0, NORMAL, 0, 0), {}, RunResult({"y": WANT.astype(np.float32)}, ()))
-    return KeptLaunch(outcome, expected if answer else None)
+    return JudgedLaunch(outcome, expected if answer else None)
 
 
 def judged(made: Any, answer: bool = True) -> Alternative:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernelmate.checks.answers import ExpectedOutputs, Memo, nearly_met, thorough
+from kernelmate.checks.answers import AnswerCache, ExpectedOutputs, nearly_met, thorough
 from kernelmate.checks.compare import Difference
 from kernelmate.checks.reference import python_reference
 from kernelmate.checks.tolerances import derive
@@ -64,7 +64,7 @@ def test_only_what_is_a_little_beyond_a_measured_tolerance_is_measured_again(ask
 
 
 def memo(limit):
-    return Memo(limit, lambda value: [value])
+    return AnswerCache(limit, lambda value: [value])
 
 
 def test_a_value_is_made_once() -> None:

@@ -7,16 +7,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from kernelmate.checks.case_launches import FIRST, PlannedLaunch
 from kernelmate.checks.compare import Difference, compare
 from kernelmate.checks.extrapolation import carried
 from kernelmate.checks.inputs import draw
-from kernelmate.checks.reference_facts import LARGE_ELEMENTS, ReferenceFacts, elements_at, kept, learn, usual_law
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.reference import python_reference
+from kernelmate.checks.reference_facts import LARGE_ELEMENTS, ReferenceFacts, elements_at, kept, learn, usual_law
 from kernelmate.checks.sizes import small_sizes
 from kernelmate.checks.styles import NORMAL
 from kernelmate.checks.tolerances import derive
-from kernelmate.checks.case_launches import FIRST, PlannedLaunch
 
 ROWS, FLAT = {"rows": 512, "cols": 1024}, {"n": 1 << 19}
 

@@ -19,7 +19,9 @@ def codes(monkeypatch: pytest.MonkeyPatch, *found: FindingCode, on_hardware: boo
     bench: Any = SimpleNamespace(on_hardware=on_hardware)
     records: Any = [SimpleNamespace(correct=not found)]
     findings = [Finding(code, "error", "as it showed") for code in found]
-    return [f.code for f in environment_launches.with_environment_findings(findings, unused, bench, None, unused, records)]
+    return [
+        f.code for f in environment_launches.with_environment_findings(findings, unused, bench, None, unused, records)
+    ]
 
 
 @pytest.mark.parametrize(

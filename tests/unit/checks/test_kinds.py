@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kernelmate.checks.precision import same_bits
 from kernelmate.checks.case_launches import KEPT_POISON_BYTES, poisoned, still_poisoned
+from kernelmate.checks.precision import same_bits
 
 KINDS = [np.bool_, np.int8, np.uint16, np.int32, np.int64, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, np.float32,
          np.float64, np.complex64, np.complex128]  # fmt: skip

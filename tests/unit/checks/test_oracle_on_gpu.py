@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from kernelmate.checks import reference_facts, oracle, large_references
+from kernelmate.checks import large_references, oracle, reference_facts
+from kernelmate.checks.case_launches import FIRST, PlannedLaunch
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.styles import NORMAL
-from kernelmate.checks.case_launches import FIRST, PlannedLaunch
 
 SIZE = {"n": 1 << 20}
 SHOT = PlannedLaunch(FIRST, NORMAL, 0, 0)

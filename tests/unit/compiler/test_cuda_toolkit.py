@@ -57,7 +57,9 @@ def test_the_compiler_is_the_one_whose_code_cupy_can_load(
     installed(wheels)
     assert cuda_toolkit.cuda_major() == major
     assert cuda_toolkit.compiler_version() == version
-    assert all(("cu12" in name) == (major == 12) for name in cuda_toolkit.header_versions() if name.startswith("nvidia"))
+    assert all(
+        ("cu12" in name) == (major == 12) for name in cuda_toolkit.header_versions() if name.startswith("nvidia")
+    )
 
 
 def test_no_compiler_is_said_with_what_to_install(

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 from kernelmate.backends.base import EmulationTooLarge, UnsupportedInstruction
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.checks.alignment import together
+from kernelmate.checks.case_launches import FIRST, OTHER, Bench, LaunchOutcome, PlannedLaunch
 from kernelmate.checks.compare import Difference, compare
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.styles import NORMAL
-from kernelmate.checks.case_launches import FIRST, OTHER, Bench, LaunchOutcome, PlannedLaunch
 from kernelmate.compiler import compile_kernel, occupancy
 from kernelmate.compiler.frames import CompileJob, CompileOutput
 from kernelmate.compiler.process import CompilerProcess

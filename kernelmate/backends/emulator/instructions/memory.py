@@ -12,7 +12,7 @@ from kernelmate.backends.emulator.operations import (
     BulkGroup,
     Compute,
     Load,
-    Nothing,
+    NoOperation,
     Operation,
     PhaseBarrier,
     Store,
@@ -130,14 +130,14 @@ def decode_store(instruction: Instruction) -> Operation:
 def decode_fence(instruction: Instruction) -> Operation:
     """Does nothing to values, because accesses are executed in order; only the race checks take a fence into account."""
     if not instruction.has("proxy"):
-        return Nothing(fence=True)
+        return NoOperation(fence=True)
     kind, *rest = instruction.parts[2:]
     if kind == "alias":
-        return Nothing()
+        return NoOperation()
     if kind == "async" and len(rest) <= 1:
-        return Nothing(proxy=rest[0].partition("__")[0] if rest else "generic")
+        return NoOperation(proxy=rest[0].partition("__")[0] if rest else "generic")
     if kind == "async__generic":
-        return Nothing(fence=True, proxy="shared")
+        return NoOperation(fence=True, proxy="shared")
     raise Unsupported(instruction.opcode)
 
 
@@ -145,7 +145,7 @@ def decode_fence(instruction: Instruction) -> Operation:
 def decode_hint(instruction: Instruction) -> Operation:
     """No operation: these hints do not change results."""
     del instruction
-    return Nothing()
+    return NoOperation()
 
 
 @decodes("createpolicy")
@@ -281,7 +281,7 @@ def decode_bulk(instruction: Instruction) -> Operation:
             raise Unsupported(instruction.opcode)
         return BulkGroup(left.bits, reads=instruction.has("read"))
     if "prefetch" in parts:
-        return Nothing()
+        return NoOperation()
     if "tensor" in parts:
         return decode_tensor(instruction)
     spaces, action, rest = _bulk_form(instruction)

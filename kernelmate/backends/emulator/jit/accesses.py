@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from llvmlite import ir
 
-from kernelmate.backends.emulator.decode import BasicBlock, Decoded, DecodedStep
+from kernelmate.backends.emulator.decode import BasicBlock, DecodedKernel, DecodedStep
 from kernelmate.backends.emulator.jit.frame import NativeFrame
 from kernelmate.backends.emulator.jit.helpers import field as field_of
 from kernelmate.backends.emulator.jit.layout import Field, Slot, Stamp
@@ -27,7 +27,7 @@ from kernelmate.backends.emulator.program import Operand, Symbol
 
 @dataclass(slots=True)
 class NativeAccess:
-    """One memory instruction of a piece; `offset` is added to its base, `served` as in `machine.Site`."""
+    """One memory instruction of a piece; `offset` is added to its base, `served` as in `machine.MemoryInstruction`."""
 
     step: int
     operation: Load | Store
@@ -74,7 +74,9 @@ class AccessGroup:
         return any(access.stores for access in self.members)
 
 
-def accesses_of(decoded: Decoded, block: BasicBlock, frame: NativeFrame) -> dict[int, tuple[NativeAccess, AccessGroup]]:
+def accesses_of(
+    decoded: DecodedKernel, block: BasicBlock, frame: NativeFrame
+) -> dict[int, tuple[NativeAccess, AccessGroup]]:
     """Returns the memory instructions of a piece by step."""
     found: dict[int, tuple[NativeAccess, AccessGroup]] = {}
     groups: dict[object, AccessGroup] = {}
@@ -98,7 +100,7 @@ def accesses_of(decoded: Decoded, block: BasicBlock, frame: NativeFrame) -> dict
     return found
 
 
-def _access(step: int, operation: Load | Store, decoded: Decoded) -> NativeAccess:
+def _access(step: int, operation: Load | Store, decoded: DecodedKernel) -> NativeAccess:
     linked = decoded.linked
     memory = memory_of(operation) or ""
     base: Operand | None = operation.address.base

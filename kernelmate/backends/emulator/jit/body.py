@@ -8,7 +8,7 @@ from typing import Any
 from llvmlite import ir
 
 from kernelmate.backends.emulator.counters import rows_of
-from kernelmate.backends.emulator.decode import BasicBlock, Decoded, DecodedStep
+from kernelmate.backends.emulator.decode import BasicBlock, DecodedKernel, DecodedStep
 from kernelmate.backends.emulator.jit.accesses import (
     AccessGroup,
     NativeAccess,
@@ -41,7 +41,7 @@ from kernelmate.backends.emulator.jit.lowering import (
     vote_result,
     widen,
 )
-from kernelmate.backends.emulator.jit.refine import ENDS, Needs, form_of
+from kernelmate.backends.emulator.jit.refine import ENDS, PieceRegisters, form_of
 from kernelmate.backends.emulator.operations import (
     ActiveMask,
     Branch,
@@ -104,7 +104,9 @@ class Body(LaneValues):
         counts: count memory instructions.
     """
 
-    def __init__(self, frame: NativeFrame, decoded: Decoded, block: BasicBlock, needs: Needs, counts: bool) -> None:
+    def __init__(
+        self, frame: NativeFrame, decoded: DecodedKernel, block: BasicBlock, needs: PieceRegisters, counts: bool
+    ) -> None:
         super().__init__(frame)
         self._decoded = decoded
         self._block = block
@@ -427,7 +429,7 @@ class Body(LaneValues):
                     bump(b, b.add(row, number(8 * which)), amount)
 
 
-def is_backward(decoded: Decoded, block: BasicBlock) -> bool:
+def is_backward(decoded: DecodedKernel, block: BasicBlock) -> bool:
     """True if the piece ends in a branch to itself or to one before it."""
     operation = decoded.steps[block.end - 1].operation
     return isinstance(operation, Branch) and decoded.block_at[operation.target] <= block.index

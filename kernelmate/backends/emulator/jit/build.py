@@ -17,7 +17,7 @@ from kernelmate.backends.emulator.jit.frame import NativeFrame, Uniform
 from kernelmate.backends.emulator.jit.helpers import HelperFunctions, bits
 from kernelmate.backends.emulator.jit.layout import Checks, Places, Slot
 from kernelmate.backends.emulator.jit.lowering import BOOL, I32, I64, POINTER, VOID, bump, item, load, number, whole
-from kernelmate.backends.emulator.jit.refine import ENDS, Refined, needs_of
+from kernelmate.backends.emulator.jit.refine import ENDS, PartitionedKernel, needs_of
 from kernelmate.backends.emulator.llvm import ENTRY
 from kernelmate.backends.emulator.memory import marks_of
 from kernelmate.backends.emulator.operations import Branch
@@ -49,7 +49,7 @@ class Shape:
     checks: Checks | None
 
 
-def build(refined: Refined, shape: Shape) -> tuple[str, Interface]:
+def build(refined: PartitionedKernel, shape: Shape) -> tuple[str, Interface]:
     """Returns LLVM's text of the function, and its interface."""
     module = ir.Module("kernel")
     function = ir.Function(module, ir.FunctionType(VOID, [I64]), ENTRY)
@@ -62,7 +62,7 @@ def build(refined: Refined, shape: Shape) -> tuple[str, Interface]:
 
 
 class _FunctionWriter:
-    def __init__(self, function: ir.Function, frame: NativeFrame, refined: Refined, counts: bool) -> None:
+    def __init__(self, function: ir.Function, frame: NativeFrame, refined: PartitionedKernel, counts: bool) -> None:
         self._function = function
         self._frame = frame
         self._refined = refined

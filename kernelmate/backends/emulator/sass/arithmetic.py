@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kernelmate.backends.emulator.sass.logic import LOW, UPPER, Compute, both, kept, low
 from kernelmate.backends.emulator.sass.code import SassOp
 from kernelmate.backends.emulator.sass.graph import Unknown
+from kernelmate.backends.emulator.sass.logic import LOW, UPPER, Compute, both, kept, low
 from kernelmate.backends.emulator.sass.operands import ConstantBank, Read, Values, truth, wide, word
 from kernelmate.backends.emulator.types import Array
 

@@ -24,6 +24,8 @@ from kernelmate.backends.emulator.sass.arithmetic import (
     to_float,
     to_integer,
 )
+from kernelmate.backends.emulator.sass.code import SassOp
+from kernelmate.backends.emulator.sass.graph import ControlFlowGraph, SassBlock, Unknown
 from kernelmate.backends.emulator.sass.logic import (
     Compute,
     compare,
@@ -38,8 +40,6 @@ from kernelmate.backends.emulator.sass.logic import (
     select,
     special,
 )
-from kernelmate.backends.emulator.sass.code import SassOp
-from kernelmate.backends.emulator.sass.graph import ControlFlowGraph, SassBlock, Unknown
 from kernelmate.backends.emulator.sass.operands import ConstantBank, Values, truth
 from kernelmate.backends.emulator.types import Array
 from kernelmate.records import LaunchShape
@@ -118,7 +118,7 @@ class Visits:
     usual: frozenset[int] = frozenset()
 
 
-class Walker:
+class WarpWalker:
     """A kernel's branches, prepared to be followed for any launch.
 
     Raises:

@@ -14,7 +14,7 @@ from kernelmate.backends.cuda.cupti import (
     record_dtype,
     strip,
 )
-from kernelmate.backends.timed import Untraced
+from kernelmate.backends.timed import CuptiUnavailable
 from kernelmate.records import LaunchShape
 
 SMALL, LARGE = LaunchShape((1, 1, 1), (32, 1, 1)), LaunchShape((132, 2, 1), (16, 16, 1))
@@ -53,7 +53,7 @@ def test_records_of_several_buffers_are_put_together() -> None:
     ],
 )
 def test_records_that_do_not_fit_the_launches_are_refused(seen: np.ndarray, words: str) -> None:
-    with pytest.raises(Untraced, match=words):
+    with pytest.raises(CuptiUnavailable, match=words):
         durations_of(seen, [SMALL, LARGE])
 
 

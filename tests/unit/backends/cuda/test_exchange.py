@@ -13,7 +13,7 @@ from kernelmate.backends.cuda.exchange import (
     LARGE_BYTES,
     ArrayPlace,
     Exchange,
-    Filled,
+    FilledArray,
     fill_byte,
     filled,
     is_large,
@@ -67,7 +67,7 @@ def test_what_is_sent_is_places_and_fills_and_is_read_back_as_arrays() -> None:
     np.copyto(exchange.view(layout.inputs["x"]), run.arguments[0].data)
     light = sent(run, layout)
     assert isinstance(light.arguments[0].data, ArrayPlace)
-    assert light.arguments[1].data == Filled(0xA5, np.dtype(np.int32), (COUNT,))
+    assert light.arguments[1].data == FilledArray(0xA5, np.dtype(np.int32), (COUNT,))
     assert light.arguments[2] is run.arguments[2]
     for whole in (False, True):
         back = exchange.resolved(light, whole=whole)

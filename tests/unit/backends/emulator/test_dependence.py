@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument, LaunchEnvironment
+from kernelmate.backends.base import ArrayArgument, LaunchEnvironment, Run, RunResult, ScalarArgument
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator.backend import EmulatedModule
 from kernelmate.backends.emulator.dependence import Dependence, dependence_of

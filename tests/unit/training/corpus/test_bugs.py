@@ -6,8 +6,8 @@ from random import Random
 
 from kernelmate_training.corpus.families import registry
 from kernelmate_training.corpus.flaws import break_text
-from kernelmate_training.corpus.judging import Judge
 from kernelmate_training.corpus.group_processing import draw_group
+from kernelmate_training.corpus.judging import Judge
 
 REDUCTION = """// /// kernelmate
 // sizes = [{ n = 4096 }, { n = 1000 }, { n = 1 }]

@@ -26,8 +26,8 @@ from kernelmate_training.corpus.choosing import (
     possible,
 )
 from kernelmate_training.corpus.families import registry
-from kernelmate_training.corpus.judging import Judge, Judged, content_of
 from kernelmate_training.corpus.group_processing import draw_group
+from kernelmate_training.corpus.judging import Judge, Judged, content_of
 from kernelmate_training.examples import question_of, verdict_of, version_of
 
 pytestmark = pytest.mark.exhaustive(share=0.2, together=True)

@@ -13,8 +13,8 @@ from kernelmate.compiler import find_target
 from kernelmate_training.corpus.drafting import array
 from kernelmate_training.corpus.families import registry
 from kernelmate_training.corpus.gpu import AGREE, SLACK, _fastest, apart, drawn_stretch
-from kernelmate_training.corpus.judging import Judge, Rounds
 from kernelmate_training.corpus.group_processing import draw_group, ratio_of, study, timing_of
+from kernelmate_training.corpus.judging import Judge, Rounds
 
 
 def test_inputs_follow_the_contracts_distribution_at_the_large_size() -> None:

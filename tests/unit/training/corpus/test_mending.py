@@ -9,8 +9,8 @@ import pytest
 
 from kernelmate.suggest.codec.applicable import offered
 from kernelmate.suggest.repairs import ALL
-from kernelmate_training.corpus.judging import Judge
 from kernelmate_training.corpus.group_processing import mended
+from kernelmate_training.corpus.judging import Judge
 from kernelmate_training.examples import question_of, version_of
 
 pytestmark = pytest.mark.exhaustive(share=0.2, together=True)

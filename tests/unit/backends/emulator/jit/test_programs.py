@@ -203,7 +203,7 @@ def test_a_kernel_is_compiled_for_speed_once_its_launches_take_longer_than_that(
     run = Run(LaunchShape((1, 1, 1), (64, 1, 1)), (ArrayArgument("a", np.arange(64, dtype=np.uint32)),), check=False)
     assert right(module.run(run))
     assert efforts == [True]
-    monkeypatch.setattr(native_choice.Chooser, "is_soon_done", lambda *_: False)
+    monkeypatch.setattr(native_choice.NativeCodeDecision, "is_soon_done", lambda *_: False)
     assert right(module.run(run))
     assert efforts == [True, False]
     monkeypatch.undo()
