@@ -71,7 +71,7 @@ def emulated(measured: Mapping[str, Any]) -> list[Timed]:
     from kernelmate.backends.base import Run
     from kernelmate.backends.emulator import EmulatorBackend
     from kernelmate.compiler import find_target
-    from kernelmate.measure.predict import known
+    from kernelmate.measure.predict import launch_facts
 
     target = find_target(measured["device"])
     times = {row["name"]: row["warm_us"] + measured["empty_us"] for row in measured["variants"]}
@@ -82,7 +82,7 @@ def emulated(measured: Mapping[str, Any]) -> list[Timed]:
         compiled = variant.compile(target)
         run = Run(variant.shape, run_arguments(variant.arguments()), count=True, check=False)
         result = EmulatorBackend().load(compiled, target).run(run)
-        launch = known(target, compiled, variant.shape, result)
+        launch = launch_facts(target, compiled, variant.shape, result)
         timed.append(Timed(variant.family, variant.name, launch, times[variant.name]))
     return timed
 

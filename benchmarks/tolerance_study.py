@@ -26,7 +26,7 @@ from benchmarks.large_set import LARGE, listed
 from benchmarks.machine import describe, save
 from benchmarks.tolerance_variants import COUNTING, WORKLOADS, Array, Total, Workload
 from kernelmate.checks.evaluations import Expected, Reference
-from kernelmate.checks.extrapolation import ToleranceLaw, carried, law_of
+from kernelmate.checks.extrapolation import ToleranceLaw, extrapolated_tolerances, law_of
 from kernelmate.checks.inputs import draw
 from kernelmate.checks.precision import Arrays
 from kernelmate.checks.reference import python_reference
@@ -111,7 +111,7 @@ class Problem:
 def carried_tolerance(problem: Problem, seed: int) -> Expected:
     """The tolerance at the problem's size, carried from small ones."""
     p = problem
-    return carried(p.contract, p.law, p.reference, p.arrays, p.size, p.want, (seed,)).error
+    return extrapolated_tolerances(p.contract, p.law, p.reference, p.arrays, p.size, p.want, (seed,)).error
 
 
 def full_tolerance(problem: Problem, seed: int) -> Expected:

@@ -178,7 +178,7 @@ class Run:
         total_limit: instructions all threads together may take; more raises `EmulationTooLarge` (emulator only).
         key: names the launch among those of one module: equal keys, equal launches. None if nobody names it.
         wary: its inputs may lead to bad addresses, so that the emulator makes it before a GPU does, where it is
-            `small`.
+            `is_small_launch`.
         replicated: the compiler stores one value by all lanes that hold it, so that stores of one instruction to one
             address of shared memory are not reported (emulator only).
         stages: of a pipeline, its steps in order. Its temporaries are arguments too, and `shape` is not used.
@@ -205,7 +205,7 @@ CHECKED_BYTES = 1 << 20
 CHECKED_THREADS = 1 << 16
 
 
-def small(shape: LaunchShape, array_bytes: int) -> bool:
+def is_small_launch(shape: LaunchShape, array_bytes: int) -> bool:
     """Returns True if the emulator may make such a launch before a GPU does: few threads, and few bytes of arrays."""
     return array_bytes <= CHECKED_BYTES and shape.threads * shape.blocks <= CHECKED_THREADS
 

@@ -199,7 +199,7 @@ def near_ties(answer: ExpectedOutputs, found: Mapping[str, Difference], outputs:
     return any(name not in answer.ties and perturbation.few_differ(outputs[name], answer.want[name]) for name in whole)
 
 
-def thorough(answer: ExpectedOutputs, task: Task, seed: tuple[int, ...], seconds: float) -> ExpectedOutputs:
+def thorough_answers(answer: ExpectedOutputs, task: Task, seed: tuple[int, ...], seconds: float) -> ExpectedOutputs:
     """Returns the expected outputs with a tolerance measured by many draws, nowhere smaller than before.
 
     With few draws, all perturbations of one element may have small effects by chance, and pooling of dissimilar
@@ -225,7 +225,7 @@ def thorough(answer: ExpectedOutputs, task: Task, seed: tuple[int, ...], seconds
 def with_ties(answer: ExpectedOutputs, task: Task, seed: tuple[int, ...], seconds: float) -> ExpectedOutputs:
     """Returns the expected outputs with both acceptable values of elements near a rounding tie.
 
-    Arguments as for `thorough`.
+    Arguments as for `thorough_answers`.
     """
     draws = perturbation.DRAWS if not seconds else min(perturbation.DRAWS, int(LONGEST_S / seconds))
     if draws < perturbation.FEWEST:

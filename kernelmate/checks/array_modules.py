@@ -67,13 +67,15 @@ class NarrowArray(np.ndarray[Any, Any]):
         return self._narrowed(func(*_plain(tuple(args)), **_plain(dict(kwargs))))
 
     def _narrowed(self, result: Any) -> Any:
-        return narrowed(result, type(self).working)
+        return as_narrow_arrays(result, type(self).working)
 
 
-def narrowed(result: Any, working: np.dtype[Any]) -> Any:
+def as_narrow_arrays(result: Any, working: np.dtype[Any]) -> Any:
     """Converts arrays to `NarrowArray`, with float64 cast to `working`, and NumPy float64 scalars to Python numbers."""
     if isinstance(result, tuple | list):
-        return type(result)(narrowed(one, working) for one in result) if type(result) in (tuple, list) else result
+        return (
+            type(result)(as_narrow_arrays(one, working) for one in result) if type(result) in (tuple, list) else result
+        )
     if isinstance(result, np.ndarray):
         plain = result.view(np.ndarray)
         if plain.dtype in (np.float64, np.complex128):
@@ -81,10 +83,10 @@ def narrowed(result: Any, working: np.dtype[Any]) -> Any:
         if type(result) is narrow_type(working) and plain.dtype == result.dtype:
             return result  # with its product
         return plain.view(narrow_type(working)) if plain.dtype.kind in "biufc" else plain
-    return weak(result)
+    return as_python_scalar(result)
 
 
-def weak(value: Any) -> Any:
+def as_python_scalar(value: Any) -> Any:
     """Converts a NumPy float64 scalar to a Python number, which adopts the type of arrays it is combined with."""
     return value.item() if isinstance(value, np.float64 | np.complex128) else value
 
@@ -148,7 +150,7 @@ def _exact(value: Any) -> Any:
 
 
 def _operand(value: Any) -> Any:
-    return float(value) if isinstance(value, RoundedNumber) else weak(_plain(value))
+    return float(value) if isinstance(value, RoundedNumber) else as_python_scalar(_plain(value))
 
 
 class ArrayModule:
@@ -172,7 +174,7 @@ class ArrayModule:
         if value is np.vectorize:
             return partial(_vectorized, self._working)
         if isinstance(value, type) or not callable(value):
-            return weak(value)
+            return as_python_scalar(value)
         return _ModuleFunction(value, self._working, keeps=name in _MAKERS)
 
 
@@ -194,7 +196,7 @@ class _ModuleFunction:
             keywords["dtype"] = self._working
         result = self._function(*arguments, **keywords)
         kept = self._keeps and keywords.get("dtype") is None and isinstance(result, np.ndarray)
-        return result if kept else narrowed(result, self._working)
+        return result if kept else as_narrow_arrays(result, self._working)
 
     def __getattr__(self, name: str) -> Any:
         """Returns a ufunc's method, such as `at` or `reduce`."""
@@ -217,7 +219,7 @@ def module_for(source: types.ModuleType, *, device: bool, working: np.dtype[Any]
     return source if working is None else ArrayModule(source, working)
 
 
-def rebuilt(
+def with_array_module(
     function: Callable[..., Any], directory: Path, *, device: bool, working: np.dtype[Any] | None
 ) -> Callable[..., Any]:
     """Returns a user's function with NumPy replaced in it and in the functions of the user's files that it calls.
@@ -242,7 +244,7 @@ def rebuilt_with(
     names: Mapping[str, Any] | None = None,
     number: Callable[[float], Any] | None = None,
 ) -> Callable[..., Any]:
-    """Returns the function as `rebuilt` does, with other replacements.
+    """Returns the function as `with_array_module` does, with other replacements.
 
     `module` returns the replacement of each module, `math` included. `names` are additional globals. `number` returns
     the replacement of each floating-point constant of the functions and of their modules.
@@ -310,7 +312,7 @@ class _Rebuilding:
         if isinstance(value, np.vectorize):
             return self._module(np).vectorize(self._value(value.pyfunc))
         if isinstance(value, np.generic):
-            return self._constant(weak(value))
+            return self._constant(as_python_scalar(value))
         if type(value) in (float, tuple):
             return self._constant(value)
         return self._imported(value)

@@ -393,7 +393,7 @@ def capacity_sizes(contract: Contract, listed: Sequence[Size], tried: Sequence[S
     return tuple(found)
 
 
-def increased(value: int) -> Iterator[int]:
+def larger_values(value: int) -> Iterator[int]:
     """Yields values just above one, to meet a `require`: the next odd ones first, then multiples of powers of two."""
     for more in ROUNDS:
         yield value + more if more % 2 else -(-value // more) * more + more
@@ -404,7 +404,7 @@ def _grown(name: str, bases: Sequence[Size], most: int) -> Iterator[Size]:
     top = max(size[name] for size in bases)
     value = max(BEYOND * top, LEAST_BEYOND if top > KEPT else 0)
     while value > most:
-        for rounded in increased(value):
+        for rounded in larger_values(value):
             yield from ({**base, name: rounded} for base in bases[:1])
             yield {**{other: min(small, FEW) for other, small in bases[0].items()}, name: rounded}
             yield {**dict.fromkeys(bases[0], 1), name: rounded}

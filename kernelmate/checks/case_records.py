@@ -11,7 +11,7 @@ from kernelmate.backends.base import RunResult
 from kernelmate.checks.answers import ExpectedOutputs
 from kernelmate.checks.case_launches import LaunchOutcome
 from kernelmate.checks.compare import Difference
-from kernelmate.checks.scalars import said
+from kernelmate.checks.scalars import varied_scalar_values
 from kernelmate.checks.timed import JudgedLaunch
 from kernelmate.checks.tolerances import MaximumErrors
 from kernelmate.records import Case, Contract, Finding, FindingCode, FirstWrong, Severity, Size, SizeMetrics
@@ -153,7 +153,7 @@ class CaseRecord:
         Wrong launches come first.
         """
         seen = sorted(self.judged, key=lambda one: one.right is False, reverse=True)
-        found = (said(contract, self.size, one.outcome.given) for one in seen)
+        found = (varied_scalar_values(contract, self.size, one.outcome.given) for one in seen)
         return next(({name: value for name, (value, _) in some.items()} for some in found if some), None)
 
     def shot(self, inputs: int, poison: int) -> ObservedLaunch | None:

@@ -27,7 +27,7 @@ from kernelmate.checks.case_launches import (
     plan,
 )
 from kernelmate.checks.case_records import CaseRecord, ObservedLaunch, Origin, RecordedFinding
-from kernelmate.checks.compare import Difference, nan_in, near, passes
+from kernelmate.checks.compare import Difference, is_right, is_within_tolerance, nan_in
 from kernelmate.checks.guards import (
     compensated,
     constant_output,
@@ -468,7 +468,7 @@ def _nan_for_infinity(outcome: LaunchOutcome, answer: ExpectedOutputs, *, known:
             infinite = np.isinf(want.astype(got.dtype)) & (np.isfinite(want) if known else True)
         places = nan_in(got) & infinite
         mended = np.where(places, want, got).astype(got.dtype)
-        if not passes(name, mended, want, answer.allowed.error[name]):
+        if not is_right(name, mended, want, answer.allowed.error[name]):
             return False
     return True
 
@@ -480,10 +480,10 @@ def _is_degenerate(contract: Contract, first: ObservedLaunch, other: ObservedLau
         return False
     arrays, want, allowed = first.outcome.result.arrays, answer.want, answer.allowed.error
     zeros = {n: module_of(arrays[n]).zeros(w.shape, arrays[n].dtype) for n, w in want.items()}
-    zero = all(passes(n, zeros[n], w, allowed[n]) for n, w in want.items())
+    zero = all(is_right(n, zeros[n], w, allowed[n]) for n, w in want.items())
     outputs = [a for a in contract.args if a.direction in ("out", "inout")]
     unchanged = all(
-        a.direction == "inout" and passes(a.name, first.outcome.given[a.name], want[a.name], allowed[a.name])
+        a.direction == "inout" and is_right(a.name, first.outcome.given[a.name], want[a.name], allowed[a.name])
         for a in outputs
     )
     takes = any(a.direction in ("in", "inout") for a in contract.args)
@@ -495,5 +495,5 @@ def _apart(first: ObservedLaunch, other: ObservedLaunch) -> Iterator[str]:
     if first.answer is None or other.answer is None:
         return
     for name, want in first.answer.want.items():
-        if not near(want, other.answer.want[name], first.answer.allowed.error[name]):
+        if not is_within_tolerance(want, other.answer.want[name], first.answer.allowed.error[name]):
             yield name

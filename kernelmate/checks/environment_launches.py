@@ -60,7 +60,7 @@ def _environment_findings(
 ) -> Iterator[Finding]:
     """Yields findings for environment values that a version depends on and its baseline does not."""
     version, contract = bench.version, oracle.contract
-    found = launch_environment.reached(version, contract)
+    found = launch_environment.reaching_values(version, contract)
     if found is None and not task.twins:
         return
     suited = _suited(contract, oracle, records)
@@ -96,7 +96,7 @@ def _environment_findings(
 
 def _as_well(task: JudgeTask, baseline: Bench, contract: Contract, run: Run, judge: _OutputCheck) -> bool:
     """Returns True if the baseline depends on its environment too."""
-    found = launch_environment.reached(baseline.version, contract)
+    found = launch_environment.reaching_values(baseline.version, contract)
     return found is not None and launch_environment.find(baseline.version, found, run, task.target, judge) is not None
 
 

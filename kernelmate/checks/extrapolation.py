@@ -188,7 +188,7 @@ def law_of(
     return replace(law, outputs=outputs)
 
 
-def carried(
+def extrapolated_tolerances(
     contract: Contract, law: ToleranceLaw, reference: Reference, arrays: Arrays, size: Size, want: Expected,
     seed: tuple[int, ...], *, exact: bool = True,
 ) -> MaximumErrors:  # fmt: skip

@@ -13,7 +13,7 @@ from kernelmate.checks.positions import ArgumentUses, uses_of
 from kernelmate.checks.precision import Arrays
 from kernelmate.checks.scalars import counted_names, has_switches, loops, varied_names
 from kernelmate.checks.sizes import key_of
-from kernelmate.checks.styles import NORMAL, SMALLEST, InputStyle, milder
+from kernelmate.checks.styles import NORMAL, SMALLEST, InputStyle, milder_style
 from kernelmate.checks.values import plantable
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, Size
@@ -264,7 +264,7 @@ class InputSelection:
         """Returns the next milder style; None if there is none."""
         style = shot.style
         if not style.vary and not style.planted:
-            return milder(style, size, self._integers(), failed=failed)
+            return milder_style(style, size, self._integers(), failed=failed)
         if style.zeros or style.negative:
             return replace(style, zeros=False, negative=False)
         parts = len(style.vary) + style.planted

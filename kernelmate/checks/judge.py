@@ -32,7 +32,7 @@ from kernelmate.checks.reference_facts import MEDIUM_ELEMENTS, elements_at
 from kernelmate.checks.size_choice import chosen_sizes, smaller_size
 from kernelmate.checks.size_plan import PlannedSize, check_memory
 from kernelmate.checks.stages import StageJudge
-from kernelmate.checks.timed import JudgedLaunch, LaunchTimes, Model, TimedLaunch, Timer, compared
+from kernelmate.checks.timed import JudgedLaunch, LaunchTimes, Model, TimedLaunch, Timer, checked_library_time
 from kernelmate.errors import ContractError, KernelmateError, LaunchTooLarge, ReferenceFailed
 from kernelmate.records import (
     NO_RACE_SEEN,
@@ -93,7 +93,7 @@ def judge(task: JudgeTask, backend: Backend, progress: Progress, timer: Timer, m
         raise
 
 
-def foresee(task: JudgeTask, backend: Backend, progress: Progress) -> None:
+def start_launches(task: JudgeTask, backend: Backend, progress: Progress) -> None:
     """Starts the launches needed to judge a task, if the backend can launch in advance.
 
     Errors are left to the judgement itself.
@@ -388,7 +388,7 @@ class _Judge:
         lines = None if counted.counters is None else lines_placed(counted.lines, self.version.unit)
         launch = self._timed_launch(record, headline=headline, sizes=sizes)
         timed = self.timer(launch) or LaunchTimes(None)
-        against = tuple(compared(one, self.contract, record.size, record.kept) for one in timed.against)
+        against = tuple(checked_library_time(one, self.contract, record.size, record.kept) for one in timed.against)
         self._hold_to_judged(record, timed)
         work, predicted = (None, None) if self.model is None else self.model(self.version, shape, counted)
         return SizeMetrics(

@@ -98,7 +98,7 @@ class ReferenceFacts:
         return float(long * (elements / max(more, 1)) ** min(max(growth, 1.0), 2.0))
 
 
-def kept(key: Hashable, make: Callable[[], ReferenceFacts]) -> ReferenceFacts:
+def stored_facts(key: Hashable, make: Callable[[], ReferenceFacts]) -> ReferenceFacts:
     """Returns facts stored under a key by this or another process; else computes and stores them.
 
     The key covers everything that the facts depend on.

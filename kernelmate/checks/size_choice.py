@@ -11,7 +11,7 @@ from kernelmate.checks.capacity import (
     MOST_ELEMENTS_AROUND,
     MOST_THREADS_AROUND,
     further_sizes,
-    increased,
+    larger_values,
     unlaunchable_sizes,
     workers_at,
 )
@@ -114,7 +114,7 @@ def smaller_size(contract: Contract, size: Size, tried: Sequence[Size]) -> Size 
     name = max(size, key=lambda each: size[each] / max(1, most[each]), default=None)
     if name is None:
         return None
-    larger = (value for value in increased(size[name] // SMALLER) if most[name] < value < size[name])
+    larger = (value for value in larger_values(size[name] // SMALLER) if most[name] < value < size[name])
     found = ({**size, name: value} for value in larger)
     return next((one for one in found if usable(contract, one, MOST_THREADS_AROUND, MOST_ELEMENTS_AROUND)), None)
 

@@ -104,7 +104,9 @@ class JudgedLaunch:
         return sum(array.nbytes for array in arrays)
 
 
-def compared(measured: MeasuredAlternative, contract: Contract, size: Size, kept: JudgedLaunch | None) -> Alternative:
+def checked_library_time(
+    measured: MeasuredAlternative, contract: Contract, size: Size, kept: JudgedLaunch | None
+) -> Alternative:
     """Returns a library's result; its time is removed unless its outputs are right within the kernel's tolerance.
 
     Args:

@@ -163,7 +163,7 @@ def derive(
         draws: number of perturbations; None for the defaults.
     """
     if contract.tolerance is not None or not rounded_outputs(contract, want):
-        return stated(contract, want)
+        return contract_tolerance(contract, want)
     found = measured(contract, reference, arrays, size, want, seed, exact=exact, draws=draws)
     return toleranced(contract, want, found, exact=exact)
 
@@ -208,7 +208,7 @@ def rounded_outputs(contract: Contract, want: Expected) -> list[str]:
     return [a.name for a in contract.args if a.name in want and is_inexact(numpy_dtype(a.dtype))]
 
 
-def stated(contract: Contract, want: Expected) -> MaximumErrors:
+def contract_tolerance(contract: Contract, want: Expected) -> MaximumErrors:
     """Returns the contract's own tolerance; 0 for outputs that are not rounded, or without a tolerance."""
     zeros = {name: module_of(w).zeros(w.shape) for name, w in want.items()}
     if contract.tolerance is None:
@@ -402,7 +402,7 @@ def terms_of(
     return min(float(MOST_TERMS), most)
 
 
-def loosened(allowed: Expected, baseline_error: Expected) -> Expected:
+def with_baseline_error(allowed: Expected, baseline_error: Expected) -> Expected:
     """Returns the tolerance, widened by at most `BASELINE_BOUND` where the baseline's own error nearly exhausts it.
 
     A candidate that reorders the baseline's operations must not fail where the baseline passes narrowly.

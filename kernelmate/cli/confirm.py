@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kernelmate.cli.options import Output, device_option, output_of, output_options, settings_of
-from kernelmate.cli.stopping import exit_code, note
+from kernelmate.cli.stopping import exit_code, print_note
 from kernelmate.errors import BackendUnavailable, UsageError
 
 if TYPE_CHECKING:
@@ -150,6 +150,6 @@ def _accept(carried: PortableJudgement, confirmed: ConfirmationReport, output: O
 
 def _remark(text: str, output: Output) -> None:
     if output.as_json:
-        note(text)
+        print_note(text)
     elif not output.quiet:
         output.stdout().print(text, soft_wrap=True)

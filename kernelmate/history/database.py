@@ -48,7 +48,7 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
         _make_folder(path)
     elif not path.exists():
         raise FileNotFoundError(path)
-    with translated(path):
+    with translated_errors(path):
         # In a read-only folder, SQLite opens a file only as `immutable`, which asserts that no other process writes it.
         frozen = not os.access(path.parent, os.W_OK)
         name = f"{path.absolute().as_uri()}?immutable=1" if frozen and not write else str(path)
@@ -141,7 +141,7 @@ def _known_schema(connection: sqlite3.Connection, path: Path) -> int:
 
 
 @contextlib.contextmanager
-def translated(path: Path) -> Iterator[None]:
+def translated_errors(path: Path) -> Iterator[None]:
     """Context manager that translates SQLite's errors into ours.
 
     Raises:

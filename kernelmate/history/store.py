@@ -191,7 +191,7 @@ class History:
                 ) from damage
 
     def _attempt(self, work: Callable[[sqlite3.Connection], Answer], *, write: bool) -> Answer:
-        with database.translated(self.path):
+        with database.translated_errors(self.path):
             if self._connection is None or self._moved():
                 self._disconnect()
                 self._connection = database.connect(self.path, write=write)

@@ -207,10 +207,10 @@ def _predicted(time_us: float, notes: tuple[str, ...]) -> Timing:
 
 def explain(target: Target, compiled: Compiled, shape: LaunchShape, result: RunResult) -> Breakdown:
     """Returns the prediction's parts, which show the limiter of a launch and the next one if it were removed."""
-    return estimate(known(target, compiled, shape, result), stored_fit())
+    return estimate(launch_facts(target, compiled, shape, result), stored_fit())
 
 
-def known(target: Target, compiled: Compiled, shape: LaunchShape, result: RunResult) -> LaunchFacts:
+def launch_facts(target: Target, compiled: Compiled, shape: LaunchShape, result: RunResult) -> LaunchFacts:
     """Returns the facts about the launch, without fitted constants."""
     resources = compiled.resources
     assert resources is not None, "only a kernel that compiled can have run"

@@ -70,7 +70,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def finished(data: Sequence[Trace], height: int, **layout: Any) -> Figure:
+def with_layout(data: Sequence[Trace], height: int, **layout: Any) -> Figure:
     """Adds the layout that all charts share; the height is in pixels."""
     shared = {
         "template": template(dark=False),

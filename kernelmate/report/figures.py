@@ -16,11 +16,11 @@ from kernelmate.report.chart import (
     Figure,
     Trace,
     candidate_labels,
-    finished,
     labels_of,
     marker,
     safe,
     version_color,
+    with_layout,
 )
 from kernelmate.report.roofline_chart import roofline_figure, share_figure
 from kernelmate.report.words import (
@@ -56,7 +56,7 @@ def timing_figure(versions: Sequence[ChartVersion]) -> Figure | None:
     if beside:
         data.append(_beside(beside))
         furthest = max(furthest, *(_end(timing) for _, timing in beside))
-    return finished(
+    return with_layout(
         data,
         130 + ROW_PX * len(timed),
         yaxis={"autorange": "reversed", "categoryorder": "array", "categoryarray": labels_of(versions)},
@@ -183,7 +183,7 @@ def correctness_figure(versions: Sequence[ChartVersion]) -> Figure | None:
     failing = list(dict.fromkeys(sizes))
     rest = f"; and {len(failing) - MOST_NAMED} more" if len(failing) > MOST_NAMED else ""
     remark = f"wrong at: {safe('; '.join(failing[:MOST_NAMED]))}{rest}" if failing else "no size is wrong"
-    return finished(
+    return with_layout(
         data,
         150 + ROW_PX * len(versions),
         yaxis={"autorange": "reversed", "categoryorder": "array", "categoryarray": labels_of(versions)},
@@ -254,7 +254,7 @@ def occupancy_figure(versions: Sequence[ChartVersion]) -> Figure | None:
         "hovertemplate": "%{y}: %{text}<extra></extra>",
         "marker": {"color": [version_color(version) for version in versions]},
     }
-    return finished(
+    return with_layout(
         [bars],
         100 + ROW_PX * len(versions),
         yaxis={"autorange": "reversed"},
@@ -332,7 +332,7 @@ def _panels(versions: Sequence[ChartVersion], panels: Sequence[Panel]) -> Figure
             layout[f"yaxis{mark}"] |= {"matches": f"y{first + 1}" if first else "y", "showticklabels": False}
         layout["annotations"].append(_head(title, (left + right) / 2, high))
     rows = -(-len(known) // ACROSS)
-    return finished(bars, rows * (80 + ROW_PX * len(versions)) + 20, **layout)
+    return with_layout(bars, rows * (80 + ROW_PX * len(versions)) + 20, **layout)
 
 
 def _small_bars(

@@ -45,7 +45,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return ['<div class="scroll"><table>', f"<thead><tr>{head}</tr></thead><tbody>", *body, "</tbody></table></div>"]
 
 
-def asked(verdict: Verdict) -> str:
+def objective_change(verdict: Verdict) -> str:
     """Formats the objective's figure before and after."""
     result = verdict.objective
     if result is None:

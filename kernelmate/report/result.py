@@ -116,7 +116,7 @@ def _alike(one: Verdict, other: Verdict) -> bool:
     )
 
 
-def charted(optimization: Optimization, shown: int | None = None) -> list[ChartVersion]:
+def charted_versions(optimization: Optimization, shown: int | None = None) -> list[ChartVersion]:
     """Returns the versions of the charts: the baseline, the shown candidate, and the next different ones.
 
     Args:
@@ -159,7 +159,7 @@ def optimization_parts(
     parts = _headline(optimization, number, accepted)
     if not optimization.candidates:
         return [*parts, *_findings_of(optimization.baseline, baseline), *bullets(optimization.notes)]
-    versions = charted(optimization, number)
+    versions = charted_versions(optimization, number)
     parts += [*charts(versions, draw), *narrow_charts(versions if number is None else versions[:NARROW_VERSIONS], draw)]
     if number is None:
         notes = [_provenance(optimization.baseline), *bullets(optimization.notes), *more]
@@ -357,7 +357,7 @@ def verdict_parts(
     figures += [*bullets(words.further_reasons(verdict)), *more]
     found = _findings(verdict, sources)
     error = next((one for one in verdict.findings if one.severity == "error"), None)
-    said = alone(verdict, counted=error is None or error.stage is not None or error.code not in WITH_VALUES)
+    said = standing_alone(verdict, counted=error is None or error.stage is not None or error.code not in WITH_VALUES)
     head = [f'<p class="verdict"><strong>{text(name)}</strong> {said}</p>']
     if verdict.accepted is False:
         more_findings = words.plural(len(found) - 1, "more finding")
@@ -379,7 +379,7 @@ def verdict_parts(
     ]
 
 
-def alone(verdict: Verdict, *, counted: bool = True) -> str:
+def standing_alone(verdict: Verdict, *, counted: bool = True) -> str:
     """Returns the standing of a kernel judged by itself, with its cases and its time.
 
     Args:

@@ -30,8 +30,8 @@ from kernelmate.session.candidates import (
     is_wrong,
     judged_by,
     other_seed,
-    screened,
-    shared,
+    rejection_reason,
+    shared_verdict,
     turned_away,
     with_caution,
     with_launches_elsewhere,
@@ -271,11 +271,11 @@ class Search:
         other = self._by_code.get(code)
         if other == THE_BASELINE:
             self._twins[key] = THE_BASELINE
-            return shared(replace(self.baseline, accepted=False, reasons=()), "the baseline")
+            return shared_verdict(replace(self.baseline, accepted=False, reasons=()), "the baseline")
         if other is None or other == key or other not in known:
             return None
         self._twins[key] = other
-        return shared(known[other].verdict, known[other].candidate.author)
+        return shared_verdict(known[other].verdict, known[other].candidate.author)
 
     def _tell(self, candidate: Candidate, *, quick: bool) -> None:
         if self.on_trying is None:
@@ -296,7 +296,7 @@ class Search:
     def _verdict(self, key: str, candidate: Candidate) -> Verdict:
         self._tell(candidate, quick=False)
         try:
-            finding = screened(self.context, candidate)
+            finding = rejection_reason(self.context, candidate)
             if finding is not None:
                 return turned_away(self.baseline, finding)
             prepared = self._prepared(key, candidate, self.baselines)
@@ -400,7 +400,7 @@ class Search:
             again.add(key)
             self._judged[key] = self._with_launches(one, verdict)
             for twin in (twin for twin, other in self._twins.items() if other == key and twin in self._judged):
-                self._judged[twin] = Judged(self._judged[twin].candidate, shared(verdict, one.author))
+                self._judged[twin] = Judged(self._judged[twin].candidate, shared_verdict(verdict, one.author))
         if self.against and not again:
             self.notes.append("No version was timed again at the end, so none was compared with a library (--against).")
         if again and context.seed != self.context.seed:

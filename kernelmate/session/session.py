@@ -34,7 +34,7 @@ from kernelmate.records import (
 from kernelmate.session.against import with_alternatives
 from kernelmate.session.budget import TimeBudget
 from kernelmate.session.candidates import BegunSearch
-from kernelmate.session.confirming import OnConfirmed, candidate_kernel, confirm, judging_inputs, placed
+from kernelmate.session.confirming import OnConfirmed, candidate_kernel, confirm, judging_inputs, placed_kernel
 from kernelmate.session.devices import choose_backend, choose_target, make_worker, target_of
 from kernelmate.session.judging import JudgedInstance, JudgingContext, instances_of
 from kernelmate.session.prefetch import EarlyCandidates, first_writer
@@ -398,7 +398,7 @@ class Session:
                 not end. EnvironmentFailed: the compiler or the worker is unavailable.
         """
         promises = [one for one in carried.promises if everything or one.open]
-        with placed(carried.given) as kernel:
+        with placed_kernel(carried.given) as kernel:
             options = carried.given.options
             settings = self.settings
             preparer = KernelPreparer(

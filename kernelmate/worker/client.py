@@ -25,7 +25,7 @@ from kernelmate.worker.base import (
     WorkerMachine,
     WorkerState,
 )
-from kernelmate.worker.process import OutputFlooded, Process, ProcessEnded, ProcessPool, Started, ending
+from kernelmate.worker.process import OutputFlooded, Process, ProcessEnded, ProcessPool, Started, exit_description
 from kernelmate.worker.remote import Remote
 
 __all__ = [
@@ -324,7 +324,7 @@ class Worker:
             if self._remote is not None:
                 garbage = event.garbage if isinstance(event, ProcessEnded) else None
                 raise self._remote.unavailable(status, process.output(), began=False, garbage=garbage)
-            what = ending(status)
+            what = exit_description(status)
         process.kill()
         printed = process.output()
         where = "" if self._remote is None else f" on {self._remote.host}"
@@ -398,7 +398,7 @@ class Worker:
             process.kill()
             if self._remote is not None and self._remote.lost(status):
                 raise self._remote.unavailable(status, process.output(), began=True)
-            sentence = f"The worker process {ending(status)}."
+            sentence = f"The worker process {exit_description(status)}."
             if event.garbage:
                 sentence += f" It wrote something that is not the protocol: {event.garbage}"
         process.stop()

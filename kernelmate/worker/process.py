@@ -271,7 +271,7 @@ def _locked(folder: Path) -> int:
     return descriptor
 
 
-def ending(status: int | None) -> str:
+def exit_description(status: int | None) -> str:
     """Describes the end of a child, as half a sentence; `status` is None if it was killed."""
     if status is None:
         return "was killed"

@@ -10,13 +10,13 @@ from kernelmate.backends.base import Backend, Module, Run, RunResult
 from kernelmate.backends.cuda.initial_state import release_persisting
 from kernelmate.backends.cuda.isolated import IsolatedCuda, IsolatedModule, MeasuredBaseline, MeasureReply
 from kernelmate.backends.cuda.pipeline_timing import CudaPipeline
-from kernelmate.backends.cuda.printing import captured
+from kernelmate.backends.cuda.printing import captured_output
 from kernelmate.backends.cuda.repeating import repeat
 from kernelmate.backends.pipeline import PipelineModule, outer_run, pipeline_launch
 from kernelmate.backends.timed import RepeatedLaunch, TimedFault
 from kernelmate.checks.guards.sub_physical_time import find, need_of
 from kernelmate.checks.timed import LaunchTimes, Model, TimedLaunch, Timer
-from kernelmate.compiler.targets import peaks_of, raised
+from kernelmate.compiler.targets import peaks_of, with_raised_peaks
 from kernelmate.measure.predict import operations, predict, predict_library, predict_sequence, work_of
 from kernelmate.measure.timing import measure
 from kernelmate.records import JudgeTask, LaunchShape, Target, Timing, Version, Work
@@ -127,7 +127,7 @@ def measured_on(
     if baseline is not None:
         versions.insert(0, baseline)
     try:
-        with backend.turns.alone() as alone, captured(any(one.prints for one, _ in versions)) as printed:
+        with backend.turns.alone() as alone, captured_output(any(one.prints for one, _ in versions)) as printed:
             with backend.device:
                 release_persisting()
             with backend.timer(versions, run, restored) as timer:
@@ -208,7 +208,7 @@ def _doubt(backend: CudaBackend, target: Target, launch: TimedLaunch, timing: Ti
     if timing is None:
         return None
     stated = backend.device.attributes
-    peaks = raised(
+    peaks = with_raised_peaks(
         peaks_of(target),
         target,
         # Memory clock in kHz, two transfers per cycle, times the bus width in bits.

@@ -21,10 +21,10 @@ from kernelmate_torch.comparing import (
     cases,
     copies,
     deviation,
-    doubled,
     example_cases,
     gradients_agree,
     in_double,
+    in_float64,
     is_unsteady,
 )
 from kernelmate_torch.gradients import BackwardGraph, differentiate, refuse_without_gradient
@@ -137,7 +137,7 @@ class ModuleServer:
         drawn = cases(captured.program, loaded.inputs, seed, largest=LARGEST_CHECKED)
         for described, inputs in itertools.chain(drawn, at_example()):
             try:
-                values = _values(captured, model, doubled(inputs))
+                values = _values(captured, model, in_float64(inputs))
                 if graph is not None:
                     values = _gradient_values(self._graphs[graph], values, seed)
             except Exception:  # noqa: BLE001, S112 -- the module itself does not take such inputs
@@ -205,7 +205,7 @@ def _verified(
     with torch.no_grad():
         try:
             torch.manual_seed(seed)
-            exact = leaves(exact_model(*(copies(inputs) if random else doubled(copies(inputs)))))
+            exact = leaves(exact_model(*(copies(inputs) if random else in_float64(copies(inputs)))))
             torch.manual_seed(seed)
             returned = old(*copies(inputs))
         except Exception:  # noqa: BLE001 -- the module itself does not take such inputs

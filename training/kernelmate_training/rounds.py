@@ -86,7 +86,7 @@ Draw = Callable[[Sequence[str]], Sequence[tuple[int, str]]]
 """Function from prompts to answers, as pairs (number of the prompt, text)."""
 
 
-def play(settings: Upskill, codec: Codec, kind: Kind, number: int, draw: Draw, known: Sequence[RoundQuestion] = (), told: OnLine = lambda line: None, judges: Judges | None = None) -> list[RoundQuestion]:  # fmt: skip
+def run_round(settings: Upskill, codec: Codec, kind: Kind, number: int, draw: Draw, known: Sequence[RoundQuestion] = (), told: OnLine = lambda line: None, judges: Judges | None = None) -> list[RoundQuestion]:  # fmt: skip
     """Ask and judge one round.
 
     Args:
@@ -245,7 +245,7 @@ def _repairs(one: RoundQuestion, codec: Codec, group: str) -> list[Example]:
         return []
 
 
-def weighed(asked: Sequence[RoundQuestion], codec: Codec, section: RoundsSection) -> list[WeightedAnswer]:
+def weighted_answers(asked: Sequence[RoundQuestion], codec: Codec, section: RoundsSection) -> list[WeightedAnswer]:
     """Returns every answer of a round with its advantage over the others to its question.
 
     Invalid answers have reward 0.
@@ -308,13 +308,13 @@ def improve(settings: Upskill, model: ModelSection, *, seconds: float | None = N
             started = time.monotonic()
             draw = player.draw_by_chance if kind == "grpo" else player.draw
             if kind == "contrastive" and not known:
-                known = play(settings, codec, "self", number, draw, told=told, judges=judges)
-            asked = play(settings, codec, kind, number, draw, known, told, judges)
+                known = run_round(settings, codec, "self", number, draw, told=told, judges=judges)
+            asked = run_round(settings, codec, kind, number, draw, known, told, judges)
             # Versions are shown once; the next contrastive round shows new ones.
             known = asked if kind == "self" else []
             more: Mapping[str, Any] | None
             if kind == "grpo":
-                answers = weighed(asked, codec, section)
+                answers = weighted_answers(asked, codec, section)
                 learned: Sequence[Example | WeightedAnswer] = answers
                 more = player.move(answers)
             else:

@@ -23,7 +23,7 @@ from kernelmate_training.torch_device import place
 from kernelmate_training.torch_folders import load_folder, load_llama, save_folder
 from kernelmate_training.torch_grpo import GroupRelative, Policy
 from kernelmate_training.torch_llama import Llama
-from kernelmate_training.torch_sampling import Drawing, answered, sample
+from kernelmate_training.torch_sampling import Drawing, sample, sample_choices
 from kernelmate_training.torch_trainer import Trainer
 
 REPLAY = 0.75
@@ -58,7 +58,7 @@ class RoundModel:
         like = self._settings.sampling
         how = replace(self._drawing(), greedy_first=True, spread=like.spread, top_p=like.top_p, redraws=like.redraws)
         renumber = Augmentation(AugmentationRates(), self._found.tokenizer) if like.renumber else None
-        drawn = answered(self._here(), self._tokenizer, prompts, how, renumber=renumber)
+        drawn = sample_choices(self._here(), self._tokenizer, prompts, how, renumber=renumber)
         return [(one.prompt, one.text) for one in drawn if one.finished]
 
     def draw_by_chance(self, prompts: Sequence[str]) -> list[tuple[int, str]]:

@@ -136,7 +136,7 @@ def sample(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Draw
     return [job.drawn for job in sorted(jobs, key=lambda job: (job.prompt, job.number)) if job.drawn is not None]
 
 
-def answered(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Drawing, *, end: int = 0, renumber: Augmentation | None = None, stop: Callable[[], bool] = lambda: False) -> list[SampledAnswer]:  # fmt: skip
+def sample_choices(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Drawing, *, end: int = 0, renumber: Augmentation | None = None, stop: Callable[[], bool] = lambda: False) -> list[SampledAnswer]:  # fmt: skip
     """Returns answers to all prompts as users get them: choices among the offers first, the most probable first.
 
     Further answers are sampled by `sample`, from prompts without the offers.
@@ -168,7 +168,7 @@ def chosen_by(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], count:
     found: dict[int, list[tuple[str, float]]] = {}
     asked = list(dict.fromkeys(text for prompt in prompts for text in texts_asked(prompt)))
     while True:
-        after |= zip(asked, following(model, tokenizer, asked, offer_tokens(), batch), strict=True)
+        after |= zip(asked, continuation_logprobs(model, tokenizer, asked, offer_tokens(), batch), strict=True)
         missing: dict[str, None] = {}
         for number, prompt in enumerate(prompts):
             if number not in found:
@@ -182,7 +182,7 @@ def chosen_by(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], count:
 
 
 @torch.no_grad()
-def following(model: Llama, tokenizer: Tokenizer, texts: Sequence[str], tokens: Sequence[str], batch: int | None = None) -> list[dict[str, float]]:  # fmt: skip
+def continuation_logprobs(model: Llama, tokenizer: Tokenizer, texts: Sequence[str], tokens: Sequence[str], batch: int | None = None) -> list[dict[str, float]]:  # fmt: skip
     """Returns, for each text, log probabilities of some tokens to follow it; empty for texts that fill the context.
 
     Args:

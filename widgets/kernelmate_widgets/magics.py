@@ -104,7 +104,7 @@ class KernelmateMagics(Magics):
         self.notebook.keep(name, folder)
         result = MagicResult(verdicts)
         if options.prompt is not None:
-            found = commands.answer(self, name, handle, options.prompt, SearchArguments(quiet=options.quiet))
+            found = commands.run_prompt(self, name, handle, options.prompt, SearchArguments(quiet=options.quiet))
             result = MagicResult(verdicts, found)
         if options.panel:
             commands.panel(self, name)

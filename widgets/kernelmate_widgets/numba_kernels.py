@@ -108,7 +108,7 @@ def with_types(kernel: Kernel, value: Any, given: Sequence[object]) -> Kernel:
     return replace(kernel, signature=replace(kernel.signature, parameters=tuple(parameters)))
 
 
-def built(kernel: Kernel, value: Any, contract: Contract, target: Target) -> tuple[Kernel, Contract]:
+def compile_for_contract(kernel: Kernel, value: Any, contract: Contract, target: Target) -> tuple[Kernel, Contract]:
     """Compile a Numba kernel for the types of its contract.
 
     Returns:

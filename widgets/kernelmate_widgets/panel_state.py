@@ -21,7 +21,7 @@ from kernelmate.report.diff import diff_lines, line_kind, whole_text
 from kernelmate.report.drawing import svg
 from kernelmate.report.figures import MOST_VERSIONS, figures
 from kernelmate.report.html import case_row, figure_rows, pairs, table, text
-from kernelmate.report.result import NARROW_VERSIONS, alone, changed_table, headline
+from kernelmate.report.result import NARROW_VERSIONS, changed_table, headline, standing_alone
 from kernelmate.report.result_charts import NARROW, result_scenes
 from kernelmate.report.versions import none_taken
 from kernelmate.source import launch_shape
@@ -219,7 +219,7 @@ def detail(listed: ListedVersion, base: KernelVersion, *, accepted: bool = False
 
 def _headline(listed: ListedVersion, verdict: Verdict, *, accepted: bool) -> str:
     if listed.found is None:
-        return f"<strong>{text(words.kernel_words(verdict))}</strong> {alone(verdict)}"
+        return f"<strong>{text(words.kernel_words(verdict))}</strong> {standing_alone(verdict)}"
     return headline(verdict, listed.label, accepted=accepted)
 
 

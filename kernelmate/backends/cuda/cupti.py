@@ -146,7 +146,7 @@ class Tracer:
                     self._spare.append(buffer)
             if sum(map(len, parts)) >= expected:
                 break
-        return join(parts)
+        return concatenated_records(parts)
 
     def _read(self, buffer: Any, valid: int) -> Iterable[np.ndarray[Any, Any]]:
         """Returns the kernels' records in one buffer."""
@@ -160,14 +160,14 @@ class Tracer:
         if stride >= READ_BYTES and valid % stride == 0:
             alike = raw.view(record_dtype(stride))
             if bool((alike["kind"] == CONCURRENT_KERNEL).all()):
-                yield strip(alike)
+                yield copied_fields(alike)
                 return
         at = ctypes.c_void_p()
         while self._next(buffer, valid, at):
             one = raw[(at.value or base) - base :][:READ_BYTES]
             record = one.view(record_dtype(READ_BYTES)) if len(one) == READ_BYTES else None
             if record is not None and record["kind"][0] == CONCURRENT_KERNEL:
-                yield strip(record)
+                yield copied_fields(record)
 
     def _next(self, buffer: Any, valid: int, at: ctypes.c_void_p) -> bool:
         return bool(self._library.cuptiActivityGetNextRecord(buffer, ctypes.c_size_t(valid), ctypes.byref(at)) == 0)
@@ -194,7 +194,7 @@ class Tracer:
         raise CuptiUnavailable(f"CUPTI refuses ({words})")
 
 
-def strip(records: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def copied_fields(records: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Returns a contiguous copy of the fields that are read."""
     packed = np.empty(len(records), record_dtype(READ_BYTES))
     for name in FIELDS:
@@ -202,7 +202,7 @@ def strip(records: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return packed
 
 
-def join(parts: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+def concatenated_records(parts: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     """Returns the records of several buffers as one array."""
     return np.concatenate(parts) if parts else np.empty(0, record_dtype(READ_BYTES))
 

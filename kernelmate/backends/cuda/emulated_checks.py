@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Module, Run, RunResult, small
+from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Module, Run, RunResult, is_small_launch
 from kernelmate.backends.emulator_pool import EmulatorLost, EmulatorPool, TooLarge, answers_request
 from kernelmate.compiler.ptx_text import used_names_of
 from kernelmate.records import Compiled, Target
@@ -243,7 +243,7 @@ def _bytes(run: Run) -> int:
 
 def _wanted(run: Run, made: Counter[Hashable]) -> Run | None:
     """Returns the launch to emulate, or None if it is not emulated; counts the launch."""
-    checked = run.check and small(run.shape, _bytes(run))
+    checked = run.check and is_small_launch(run.shape, _bytes(run))
     if not run.count and not checked:
         return None
     if not run.wary and not any(isinstance(item, ArrayArgument) and item.misalign for item in run.arguments):

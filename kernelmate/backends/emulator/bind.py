@@ -73,7 +73,7 @@ from kernelmate.backends.emulator.operations import (
     WarpReduce,
 )
 from kernelmate.backends.emulator.program import Operand, Register, Symbol
-from kernelmate.backends.emulator.ranges import range_of, watched
+from kernelmate.backends.emulator.ranges import range_of, with_range_check
 from kernelmate.backends.emulator.registers import Bound, ConstantOperand, LaneOperand, bind_compute, evaluate, spread
 from kernelmate.backends.emulator.shadow import ADDRESSING, Shadows
 from kernelmate.backends.emulator.tensors import bind_tensor_copy
@@ -286,7 +286,7 @@ class Binder:
             if limits is None:
                 return bound
             values = [machine.registers.read(operand, kind) for operand, kind in operation.sources]
-            return watched(bound, values, limits, machine, number)
+            return with_range_check(bound, values, limits, machine, number)
         if isinstance(operation, Load | Store | Atomic):
             site = site_of(operation, number, step.position, step.opcode)
             site.guess = number in self._guesses

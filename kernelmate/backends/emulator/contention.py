@@ -62,7 +62,7 @@ def with_contended(decoded: DecodedKernel) -> DecodedKernel:
 
     The first part of a block keeps its label, so that it is counted like the whole.
     """
-    steps = contended(decoded)
+    steps = contended_atomics(decoded)
     if not steps:
         return decoded
     blocks: list[BasicBlock] = []
@@ -78,7 +78,7 @@ def with_contended(decoded: DecodedKernel) -> DecodedKernel:
     return replace(decoded, blocks=tuple(blocks), block_at={block.start: block.index for block in blocks})
 
 
-def contended(decoded: DecodedKernel) -> frozenset[int]:
+def contended_atomics(decoded: DecodedKernel) -> frozenset[int]:
     """Returns the atomics whose order among those of other warps may matter.
 
     None do in a kernel whose atomics all combine in the same way and whose old values are unused, because these commute,

@@ -19,7 +19,7 @@ from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.link import LinkedKernel
 from kernelmate.backends.emulator.load_store import Addressing, poison_of
 from kernelmate.backends.emulator.machine import Machine, MemoryInstruction
-from kernelmate.backends.emulator.matrices import Layout, Warps, left, right, sums
+from kernelmate.backends.emulator.matrices import Layout, Warps, fragment_of_a, fragment_of_b, fragment_of_sums
 from kernelmate.backends.emulator.matrix_operations import FragmentLoad, FragmentStore, MatrixMultiply
 from kernelmate.backends.emulator.program import Operand, Position
 from kernelmate.backends.emulator.registers import Bound, spread
@@ -40,17 +40,17 @@ def fragment_layout(matrix: str, shape: tuple[int, int, int], kind: str) -> Layo
     rows, columns, inner = shape
     packed = max(1, 4 // SIZES[kind])
     if matrix == "a":
-        return _repeated(left(min(rows, 16), inner, packed), max(1, rows // 16), down=True)
+        return _repeated(fragment_of_a(min(rows, 16), inner, packed), max(1, rows // 16), down=True)
     if matrix == "b":
         # Of 32 columns the transposed matrix is the left operand of mma.sync, in tiles of 16.
         each = 16 if columns == 32 else 8
-        return _repeated(right(inner, each, packed), columns // each, down=False)
+        return _repeated(fragment_of_b(inner, each, packed), columns // each, down=False)
     if columns == 32:
         turned = fragment_layout("c", (columns, rows, inner), kind)
         return Layout(turned.columns, turned.rows, (rows, columns))
     if rows == 32:
-        return _repeated(sums(16, 8), 2, down=True)
-    return _repeated(sums(rows, 8), columns // 8, down=False)
+        return _repeated(fragment_of_sums(16, 8), 2, down=True)
+    return _repeated(fragment_of_sums(rows, 8), columns // 8, down=False)
 
 
 def fragment_layouts(operation: MatrixMultiply) -> tuple[Layout, Layout, Layout]:

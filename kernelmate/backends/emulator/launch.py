@@ -42,7 +42,7 @@ from kernelmate.backends.emulator.registers import Registers
 from kernelmate.backends.emulator.shadow import Shadows
 from kernelmate.backends.emulator.spaces import CALL_PARAMETERS
 from kernelmate.backends.emulator.special_registers import Specials
-from kernelmate.backends.emulator.tensors import encoded
+from kernelmate.backends.emulator.tensors import encoded_tensor_map
 from kernelmate.backends.emulator.textures import FIRST_HANDLE
 from kernelmate.backends.emulator.types import SIZES, Array
 from kernelmate.records import FindingCode, Target
@@ -228,7 +228,7 @@ class Launch:
         if isinstance(argument, ArrayArgument):
             return np.array([self.arguments[argument.name][1].address], np.uint64).view(np.uint8)
         if argument.tensor_map is not None:
-            return encoded(argument.tensor_map, self.arguments[argument.tensor_map.array][1].address)
+            return encoded_tensor_map(argument.tensor_map, self.arguments[argument.tensor_map.array][1].address)
         if argument.texture is not None:
             return np.array([self.handles[argument.name]], np.uint64).view(np.uint8)
         raw = np.atleast_1d(np.asarray(argument.value)).reshape(-1).view(np.uint8)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from kernelmate.backends.emulator.frames import Stack, callee_of, cycles, instruction_of, shape_of
+from kernelmate.backends.emulator.frames import Stack, callee_of, instruction_of, recursive_cycles, shape_of
 from kernelmate.backends.emulator.operands import PtxError
 from kernelmate.backends.emulator.program import (
     Address,
@@ -124,7 +124,7 @@ class _Linker:
         self.calls = 0
         self.functions = {name: FUNCTION_BASE + 16 * (1 + index) for index, name in enumerate(program.functions)}
         self.taken = _taken(program)
-        self.stack = Stack(self, cycles(program, entry, self.taken))
+        self.stack = Stack(self, recursive_cycles(program, entry, self.taken))
 
     def add(self, function: Function, suffix: str, aliases: dict[str, str], end: str | None) -> None:
         """Appends a copy of `function`; `aliases` maps its parameters to variables of the caller."""

@@ -49,7 +49,7 @@ class Layout:
         return np.asarray(matrices[:, self.rows, self.columns])
 
 
-def left(rows: int, inner: int, packed: int) -> Layout:
+def fragment_of_a(rows: int, inner: int, packed: int) -> Layout:
     """Returns the layout of fragments of A.
 
     `packed` elements of a row are adjacent in a lane (two of 16 bits, four of 8 bits, else one). A lane's registers
@@ -58,13 +58,13 @@ def left(rows: int, inner: int, packed: int) -> Layout:
     return _tiled((rows, inner), packed)
 
 
-def right(inner: int, columns: int, packed: int) -> Layout:
+def fragment_of_b(inner: int, columns: int, packed: int) -> Layout:
     """Returns the layout of fragments of B: that of A with rows and columns exchanged."""
     turned = _tiled((columns, inner), packed)
     return Layout(turned.columns, turned.rows, (inner, columns))
 
 
-def sums(rows: int, columns: int) -> Layout:
+def fragment_of_sums(rows: int, columns: int) -> Layout:
     """Returns the layout of fragments of C and D: two adjacent elements of a row, then eight rows down."""
     return _tiled((rows, columns), 2)
 
@@ -138,7 +138,7 @@ def mma_layouts(operation: MatrixMultiply) -> tuple[Layout, Layout, Layout]:
     """Returns the layouts of A, B, and C or D for `mma.sync`."""
     rows, columns, inner = operation.shape
     packed = max(1, 4 // SIZES[operation.kinds[0]])
-    return left(rows, inner, packed), right(inner, columns, packed), sums(rows, columns)
+    return fragment_of_a(rows, inner, packed), fragment_of_b(inner, columns, packed), fragment_of_sums(rows, columns)
 
 
 def bind_multiply(

@@ -17,7 +17,7 @@ from kernelmate.backends.emulator.load_store import Addressing
 from kernelmate.backends.emulator.machine import Machine, MemoryInstruction
 from kernelmate.backends.emulator.numerics.mbarrier_state import (
     advance,
-    after,
+    after_arrivals,
     parity_of,
     pending_of,
     state_of,
@@ -150,11 +150,11 @@ def _one_each(machine: Machine, rows: Array, index: Array) -> Array:
     rank, _ = ranks(index)
     turn = np.zeros(len(index), np.int64) if rank is None else rank
     start = rows[index]
-    last = after(start, turn + 1)
+    last = after_arrivals(start, turn + 1)
     order = np.argsort(turn, kind="stable")
     rows[index[order]] = last[order]
     _turn(machine, index[turn + 1 >= pending_of(start)])
-    return after(start, turn)
+    return after_arrivals(start, turn)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ _SHARED_ALIGNMENT = 128
 """Alignment of a box in shared memory in bytes (PTX ISA, Tensors, Bounding Box)."""
 
 
-def encoded(tensor_map: TensorMap, address: int) -> Array:
+def encoded_tensor_map(tensor_map: TensorMap, address: int) -> Array:
     """Returns the 128 bytes of a tensor map of an array at an address."""
     item = numpy_dtype(tensor_map.dtype).itemsize
     record = np.zeros((), _LAYOUT)

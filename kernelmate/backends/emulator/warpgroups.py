@@ -21,7 +21,7 @@ import numpy as np
 from kernelmate.backends.emulator.findings import plural
 from kernelmate.backends.emulator.lanes import WARPGROUP, Group
 from kernelmate.backends.emulator.machine import Machine, MemoryInstruction
-from kernelmate.backends.emulator.matrices import Layout, elements_of, left, sums
+from kernelmate.backends.emulator.matrices import Layout, elements_of, fragment_of_a, fragment_of_sums
 from kernelmate.backends.emulator.matrix_operations import WarpgroupMultiply, WarpgroupOrder
 from kernelmate.backends.emulator.program import Operand, Position
 from kernelmate.backends.emulator.registers import Bound, LaneOperand, Value
@@ -273,7 +273,7 @@ class RegisterMatrix:
         self._values = [machine.registers.read(operand, "b32") for operand in operands]
         self._kind = kind
         each, packed = (inner // 32, 1) if kind == _BITS else (inner, 4 // SIZES[kind])
-        self._fragment = WarpgroupFragment(left(_WARP_ROWS, each, packed), packed)
+        self._fragment = WarpgroupFragment(fragment_of_a(_WARP_ROWS, each, packed), packed)
 
     def read(self, lanes: Array) -> Array:
         """Returns the matrices of some warpgroups as numbers, (warpgroups, 64, inner)."""
@@ -301,7 +301,7 @@ class Accumulator:
         self._accumulates = registers.read(operation.accumulates, "pred")
         self._dtype: np.dtype[Any] = DTYPES[operation.result_kind]
         packed = 4 // self._dtype.itemsize
-        self._fragment = WarpgroupFragment(sums(_WARP_ROWS, operation.shape[1]), packed)
+        self._fragment = WarpgroupFragment(fragment_of_sums(_WARP_ROWS, operation.shape[1]), packed)
         self._saturates = operation.saturates
 
     def add(self, product: Array, lanes: Array) -> None:

@@ -76,7 +76,7 @@ class _ProbeLaunch:
     forced: bool = False
 
 
-def reached(version: Version, contract: Contract) -> Dependence | None:
+def reaching_values(version: Version, contract: Contract) -> Dependence | None:
     """Returns environment values that reach a version's results; None without any, or if PTX cannot be decoded."""
     found = dependence(version, contract)
     return found or None

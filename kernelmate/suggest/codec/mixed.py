@@ -30,7 +30,7 @@ from kernelmate.suggest.codec.applicable import (
     offer_tokens,
     offered,
     path,
-    taken,
+    with_steps,
 )
 from kernelmate.suggest.codec.base import (
     STARTER,
@@ -274,7 +274,7 @@ class MixedQuestion:
             version = version_of(self.question, self._changed(program), program.launch)
             if not program.steps:
                 return replace(said, version=version)
-            request, whys = taken(assumed(_asked_anew(self.question, version)), program.steps)
+            request, whys = with_steps(assumed(_asked_anew(self.question, version)), program.steps)
         own = version != CodecVersion(self.question.text, self.question.launch)
         version = CodecVersion(request.kernel.unit.text, launch_of(request.contract))
         taken_steps = "recipe:" + "+".join(f"{name}#{number}" for name, number in program.steps)

@@ -20,7 +20,7 @@ from kernelmate.source import inference, parse_contract, write_contract
 from kernelmate_lsp.document_state import BenchmarkedText, DocumentState, is_current
 from kernelmate_lsp.edits import document_text, other_edits, workspace_edit
 from kernelmate_lsp.features import headers, writing
-from kernelmate_lsp.features.commands import CommandTarget, candidate_of, edit_of, follow, place_of
+from kernelmate_lsp.features.commands import CommandTarget, candidate_of, edit_of, place_of, run_with_progress
 from kernelmate_lsp.features.diagnostics import COMPILER, JUDGE
 from kernelmate_lsp.features.prompts import CHIPS
 from kernelmate_lsp.job_queue import QueuedJob
@@ -210,7 +210,7 @@ async def _judged_edit(server: KernelmateServer, place: CommandTarget, recipe: s
         )
 
     title = f"{place.spot.kernel.name}: judging {recipe}"
-    judged = await follow(server, place.key, title, {}, work)
+    judged = await run_with_progress(server, place.key, title, {}, work)
     if judged is None:
         return None
     after, at = judged[1][0], time.time()

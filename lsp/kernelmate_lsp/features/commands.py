@@ -152,7 +152,7 @@ async def benchmark(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     def work(job: QueuedJob, tell: OnStage) -> tuple[Verdict, ...]:
         return server.judge.bench(job, place.spot.kernel, server.configuration_of(place.known.uri), tell)
 
-    verdicts = await follow(server, place.key, f"Benchmark {place.spot.kernel.name}", given, work)
+    verdicts = await run_with_progress(server, place.key, f"Benchmark {place.spot.kernel.name}", given, work)
     if verdicts is None:
         return None
     place.known.learn(place.spot.id, BenchmarkedText(place.spot.kernel, verdicts, time.time()))
@@ -211,7 +211,7 @@ def edit_of(
     return workspace_edit(place.reading, changed, label, described, annotated=server.annotates, others=others)
 
 
-async def follow(
+async def run_with_progress(
     server: KernelmateServer,
     key: tuple[str, str, str],
     title: str,
@@ -253,16 +253,16 @@ def demand_trust(server: KernelmateServer) -> None:
 
 def register(server: KernelmateServer) -> None:
     """Registers the commands."""
-    offer(server, "kernelmate.benchmark", benchmark)
-    offer(server, "kernelmate.apply", apply)
+    register_command(server, "kernelmate.benchmark", benchmark)
+    register_command(server, "kernelmate.apply", apply)
 
 
-def offer(server: KernelmateServer, name: str, run: Run) -> None:
+def register_command(server: KernelmateServer, name: str, run: Run) -> None:
     """Registers a function as a command of this name."""
 
     @server.command(name)
     async def command(*given: Any) -> Any:
-        return await answered(server, run, _checked(name, given))
+        return await command_result(server, run, _checked(name, given))
 
 
 def _checked(name: str, given: tuple[Any, ...]) -> Mapping[str, Any]:
@@ -281,7 +281,7 @@ def _checked(name: str, given: tuple[Any, ...]) -> Mapping[str, Any]:
     return found
 
 
-async def answered(server: KernelmateServer, run: Run, given: Mapping[str, Any]) -> Any:
+async def command_result(server: KernelmateServer, run: Run, given: Mapping[str, Any]) -> Any:
     """Returns a command's result; an error that the user can act on is shown, and returned as a document."""
     try:
         return await run(server, given)

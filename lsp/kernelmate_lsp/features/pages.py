@@ -22,7 +22,7 @@ from kernelmate.session.recording import restored_in
 from kernelmate.suggest.diagnosis import diagnose
 from kernelmate_lsp.document_state import is_current
 from kernelmate_lsp.edits import document_text, workspace_edit
-from kernelmate_lsp.features.commands import CommandTarget, benchmark, offer, place_of
+from kernelmate_lsp.features.commands import CommandTarget, benchmark, place_of, register_command
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
 from kernelmate_lsp.reading import path_of
 from kernelmate_lsp.server import KernelmateServer
@@ -203,8 +203,8 @@ def _text(*parts: Any, width: int = WIDTH) -> str:
 
 def register(server: KernelmateServer) -> None:
     """Registers the commands."""
-    offer(server, "kernelmate.doctor", doctor)
-    offer(server, "kernelmate.explain", explain)
-    offer(server, "kernelmate.sass", sass)
-    offer(server, "kernelmate.history", history)
-    offer(server, "kernelmate.restore", restore)
+    register_command(server, "kernelmate.doctor", doctor)
+    register_command(server, "kernelmate.explain", explain)
+    register_command(server, "kernelmate.sass", sass)
+    register_command(server, "kernelmate.history", history)
+    register_command(server, "kernelmate.restore", restore)

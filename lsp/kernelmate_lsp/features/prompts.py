@@ -21,10 +21,10 @@ from kernelmate_lsp.features.commands import (
     CommandTarget,
     apply,
     demand_trust,
-    follow,
-    offer,
     place_of,
     propose,
+    register_command,
+    run_with_progress,
     show_again,
 )
 from kernelmate_lsp.features.pages import explain
@@ -130,7 +130,7 @@ async def _search(server: KernelmateServer, place: CommandTarget, prompt: str, g
             job, place.spot.kernel, server.configuration_of(place.known.uri), wanted, tell, judged, begun
         )
 
-    found = await follow(server, place.key, f"{place.spot.kernel.name}: {prompt}", given, work)
+    found = await run_with_progress(server, place.key, f"{place.spot.kernel.name}: {prompt}", given, work)
     stopped = found is None
     if found is None:
         if not kept or server.known.get(place.known.uri) is not place.known:
@@ -222,5 +222,5 @@ def _consent(server: KernelmateServer) -> Callable[[OutgoingText], bool]:
 
 def register(server: KernelmateServer) -> None:
     """Registers the commands."""
-    offer(server, "kernelmate.optimize", optimize)
-    offer(server, "kernelmate.fix", fix)
+    register_command(server, "kernelmate.optimize", optimize)
+    register_command(server, "kernelmate.fix", fix)

@@ -21,12 +21,12 @@ from kernelmate.source import same_kernel
 from kernelmate_lsp.document_state import BenchmarkedText, LineMap, SearchOutcome, is_current
 from kernelmate_lsp.features.commands import (
     CommandTarget,
-    answered,
     benchmark,
+    command_result,
     demand_trust,
-    follow,
-    offer,
     place_of,
+    register_command,
+    run_with_progress,
     show_again,
 )
 from kernelmate_lsp.job_queue import QueuedJob
@@ -164,7 +164,7 @@ async def compare(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     def work(job: QueuedJob, tell: OnStage) -> tuple[tuple[Verdict, ...], tuple[Verdict, ...]]:
         return server.judge.compare(job, before, place.spot.kernel, server.configuration_of(place.known.uri), tell)
 
-    judged = await follow(server, place.key, f"{place.spot.kernel.name} against {of}", given, work)
+    judged = await run_with_progress(server, place.key, f"{place.spot.kernel.name} against {of}", given, work)
     if judged is None:
         return None
     at = time.time()
@@ -249,12 +249,12 @@ async def benchmark_saved(server: KernelmateServer, uri: str) -> None:
         if not has_contract(spot.kernel):
             continue  # a verdict by an inferred contract proves little, and none was requested
         if benched is None or not is_current(benched.kernel, spot):
-            await answered(server, benchmark, {"uri": uri, "kernel": spot.id})
+            await command_result(server, benchmark, {"uri": uri, "kernel": spot.id})
 
 
 def register(server: KernelmateServer) -> None:
     """Registers the commands, and benchmarks on saving."""
-    offer(server, "kernelmate.results", results)
-    offer(server, "kernelmate.view", view)
-    offer(server, "kernelmate.pin", pin)
-    offer(server, "kernelmate.compare", compare)
+    register_command(server, "kernelmate.results", results)
+    register_command(server, "kernelmate.view", view)
+    register_command(server, "kernelmate.pin", pin)
+    register_command(server, "kernelmate.compare", compare)

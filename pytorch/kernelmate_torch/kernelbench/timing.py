@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from kernelmate_torch.kernelbench.audited_task import Subject, misses, tensors_of
+from kernelmate_torch.kernelbench.audited_task import Subject, tensors_of, tolerance_units
 from kernelmate_torch.kernelbench.candidate_run import LoadFailed, make_candidate
 from kernelmate_torch.kernelbench.exchange import tensors_in
 from kernelmate_torch.kernelbench.records import BlockTimes, TaskFinding, TimedCandidate
@@ -191,7 +191,7 @@ def _checked(
         made = tuple(one.clone() for one in tensors_of(new(*_cloned(inputs))))
         torch.manual_seed(SEEDS[-1])
         wanted = tensors_of(reference(*_cloned(inputs)))
-    miss = misses(made, wanted, tolerance)
+    miss = tolerance_units(made, wanted, tolerance)
     if miss <= 1.0:
         return []
     return [TaskFinding("timed-output", "error", f"After the timed calls the result for new inputs deviates by {miss:.3g} tolerances.")]  # fmt: skip

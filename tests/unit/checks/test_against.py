@@ -12,7 +12,7 @@ from kernelmate.backends.base import RunResult
 from kernelmate.checks.answers import ExpectedOutputs
 from kernelmate.checks.case_launches import LaunchOutcome, PlannedLaunch
 from kernelmate.checks.styles import NORMAL
-from kernelmate.checks.timed import JudgedLaunch, MeasuredAlternative, compared
+from kernelmate.checks.timed import JudgedLaunch, MeasuredAlternative, checked_library_time
 from kernelmate.checks.tolerances import MaximumErrors
 from kernelmate.records import Alternative, Argument, Contract, Speedup, Timing
 
@@ -32,7 +32,9 @@ def kept(answer: bool = True) -> JudgedLaunch:
 
 
 def judged(made: Any, answer: bool = True) -> Alternative:
-    return compared(MeasuredAlternative(FOUND, {"y": np.asarray(made, np.float32)}), CONTRACT, {"n": 3}, kept(answer))
+    return checked_library_time(
+        MeasuredAlternative(FOUND, {"y": np.asarray(made, np.float32)}), CONTRACT, {"n": 3}, kept(answer)
+    )
 
 
 def test_results_within_the_tolerance_keep_their_time() -> None:
@@ -65,4 +67,4 @@ def test_without_expected_results_a_time_does_not_count() -> None:
 
 def test_a_computation_without_results_keeps_its_own_reason() -> None:
     failed = Alternative("compile", "add", "", why="RuntimeError: no compiler")
-    assert compared(MeasuredAlternative(failed, {}), CONTRACT, {"n": 3}, kept()) == failed
+    assert checked_library_time(MeasuredAlternative(failed, {}), CONTRACT, {"n": 3}, kept()) == failed

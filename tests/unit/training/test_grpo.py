@@ -15,7 +15,7 @@ from kernelmate_training.rewards import WeightedAnswer, advantages  # noqa: E402
 from kernelmate_training.shapes import Shape  # noqa: E402
 from kernelmate_training.torch_grpo import GroupRelative, Policy, token_losses  # noqa: E402
 from kernelmate_training.torch_llama import Llama  # noqa: E402
-from kernelmate_training.torch_sampling import Drawing, following, sample  # noqa: E402
+from kernelmate_training.torch_sampling import Drawing, continuation_logprobs, sample  # noqa: E402
 
 PROMPT, WANTED, OTHER, END = "<|ask|>float x", "<v1>", "<v2>", "<|end|>"
 
@@ -28,7 +28,7 @@ def model(tokenizer: Any) -> Any:
 
 
 def chance(model: Any, tokenizer: Any, token: str = WANTED) -> float:
-    return math.exp(following(model, tokenizer, [PROMPT], [token])[0][token])
+    return math.exp(continuation_logprobs(model, tokenizer, [PROMPT], [token])[0][token])
 
 
 def pair(first: float = 1.0, second: float = -1.0) -> list[WeightedAnswer]:

@@ -17,7 +17,7 @@ from kernelmate.suggest.codec import codec_named
 from kernelmate_training.examples import lines_of, question_of, version_of
 from kernelmate_training.judges import Case, Judges, judge_all
 from kernelmate_training.rewards import RIGHT, Grade, advantages, reward
-from kernelmate_training.rounds import RoundQuestion, figures, lessons, play, tried_of, weighed
+from kernelmate_training.rounds import RoundQuestion, figures, lessons, run_round, tried_of, weighted_answers
 from kernelmate_training.settings import Upskill
 
 CORPUS = Path(__file__).resolve().parents[2] / "data" / "upskill"
@@ -56,7 +56,7 @@ def oracle(prompts: Sequence[str]) -> list[tuple[int, str]]:
 
 @pytest.fixture(scope="module")
 def played(settings: Upskill) -> list[RoundQuestion]:
-    return play(settings, CODEC, "self", 0, oracle)
+    return run_round(settings, CODEC, "self", 0, oracle)
 
 
 def test_right_answers_are_told_from_wrong_ones(played: list[RoundQuestion]) -> None:
@@ -105,7 +105,7 @@ def test_an_answer_that_ends_its_judge_costs_its_question_alone(settings: Upskil
 def test_answers_drawn_by_chance_are_weighed_against_their_group(
     played: list[RoundQuestion], settings: Upskill
 ) -> None:
-    found = weighed(played, CODEC, settings.rounds)
+    found = weighted_answers(played, CODEC, settings.rounds)
     assert found
     for one in played:
         mine = [answer for answer in found if answer.prompt == CODEC.ask(one.question).prompt]

@@ -14,7 +14,7 @@ from random import Random
 from kernelmate.decide.metrics import better, metric_value
 from kernelmate.records import Candidate, MetricName, Size, Verdict
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.codec.applicable import Offer, Step, after, assumed, candidates
+from kernelmate.suggest.codec.applicable import Offer, Step, assumed, candidates, with_candidate
 from kernelmate.suggest.codec.base import NotEncodable, Question, UndecodableAnswer
 from kernelmate.suggest.codec.requests import launch_of
 from kernelmate_training.corpus.judging import Judge, Judged, Rounds, content_of
@@ -133,7 +133,7 @@ def options_on(
     return MetricQuestion(request, metric, offers, tuple(options[:MOST]))
 
 
-def possible(judged: Judged, rng: Random) -> Iterator[MetricName]:
+def improvable_metrics(judged: Judged, rng: Random) -> Iterator[MetricName]:
     """Yields metrics in which a version might be improved, in random order weighted by their frequency."""
     left = [(metric, share) for metric, share in WISHES if _can_fall(metric, judged.verdict)]
     while left:
@@ -273,13 +273,13 @@ def _is_close(cost: float, best: float, before: float) -> bool:
     return cost <= best + (CLOSE - 1) * abs(best) and before - cost >= SHARE * (before - best)
 
 
-def gained(choice: Choice, before: float) -> float:
+def improvement_factor(choice: Choice, before: float) -> float:
     """Returns the factor by which the metric improved."""
     one, other = (choice.cost, before) if choice.cost < 0 else (before, choice.cost)
     return one / other if other else float("inf")
 
 
-def onward(asking: MetricQuestion, choice: Choice) -> MetricQuestion | None:
+def next_rewrites(asking: MetricQuestion, choice: Choice) -> MetricQuestion | None:
     """Returns the rewrites that apply after a choice; None if none do."""
-    request = after(asking.request, choice.option.candidate)
+    request = with_candidate(asking.request, choice.option.candidate)
     return options_on(request, asking.metric, asking.request.kernel.unit.text, first=choice.option)

@@ -24,9 +24,9 @@ from kernelmate_training.corpus.choosing import (
     choose,
     close,
     cost_of,
-    gained,
-    onward,
-    possible,
+    improvable_metrics,
+    improvement_factor,
+    next_rewrites,
     with_times,
 )
 from kernelmate_training.corpus.drafting import Family
@@ -130,7 +130,7 @@ class RepairedVersion:
     why: str
 
 
-def mended(judge: Judge, question: Question, original: str) -> tuple[tuple[Offer, ...], RepairedVersion | None]:
+def repairs_of(judge: Judge, question: Question, original: str) -> tuple[tuple[Offer, ...], RepairedVersion | None]:
     """Returns the repairs that apply, and the first whose version is correct; None if there is none.
 
     Args:
@@ -276,7 +276,7 @@ class _Study:
                 self._question(pair, self.size)
         if "time" in pairs and others and self.other is not None and not self.enough:
             self._question(self._pair(before, "time"), self.other)
-        for metric in possible(self.judged[before], self.rng) if others else ():
+        for metric in improvable_metrics(self.judged[before], self.rng) if others else ():
             if not others or self.enough:
                 return
             if metric not in pairs:
@@ -303,7 +303,7 @@ class _Study:
         if not choices or asking.metric == "accuracy" or self.rng.random() >= TWO_STEPS or self.enough:
             return choices
         best = choices[0]
-        then = onward(asking, best)
+        then = next_rewrites(asking, best)
         if then is None:
             return choices
         self.found.tried += len(then.options)
@@ -314,7 +314,7 @@ class _Study:
         was = cost_of(asking.metric, best.judged.verdict)
         if step.rounds is not None and asking.metric == "time":
             was = step.rounds[0].median_us
-        if was is None or gained(step, was) < WORTH:
+        if was is None or improvement_factor(step, was) < WORTH:
             return choices
         if best.rounds is not None and size is not None:
             timed = with_times(self.judge, before, [step], size, TURNS)
@@ -384,7 +384,7 @@ class _Study:
         self.found.failing += 1
         original = self.judged[repair.after]
         row = repair_row(self.group, self.family, repair, broken, original, self.judged_on)
-        offers, mending = mended(self.judge, question_of(row), original.text)
+        offers, mending = repairs_of(self.judge, question_of(row), original.text)
         if mending is not None and not _near(mending.judged.text):
             row = repair_row(self.group, self.family, repair, broken, mending.judged, self.judged_on)
             row["author"] = f"recipe:{mending.step[0]}"

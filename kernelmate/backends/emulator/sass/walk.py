@@ -29,9 +29,9 @@ from kernelmate.backends.emulator.sass.graph import ControlFlowGraph, SassBlock,
 from kernelmate.backends.emulator.sass.logic import (
     Compute,
     compare,
-    least,
     load_constant,
     logic,
+    minimum_or_maximum,
     move,
     pack_predicates,
     packed_constant,
@@ -49,7 +49,7 @@ Maker = Callable[[SassOp, ConstantBank], Compute]
 
 _MAKERS: dict[str, Maker] = {
     "IADD3": add, "IADD": add, "VIADD": add, "IMAD": multiply_add, "LEA": shift_add, "LOP3": logic,
-    "PLOP3": predicate_logic, "SHF": funnel, "ISETP": compare, "SEL": select, "IMNMX": least, "VIMNMX": least,
+    "PLOP3": predicate_logic, "SHF": funnel, "ISETP": compare, "SEL": select, "IMNMX": minimum_or_maximum, "VIMNMX": minimum_or_maximum,
     "MOV": move, "R2UR": move, "LDC": load_constant, "LDCU": load_constant, "S2R": special, "S2UR": special,
     "CS2R": special, "IABS": absolute, "PRMT": permute, "HFMA2": packed_constant, "I2F": to_float,
     "MUFU": reciprocal, "F2I": to_integer, "VIADDMNMX": add_least, "P2R": pack_predicates,

@@ -9,7 +9,7 @@ import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
 from kernelmate.checks.guards import launch_environment
-from kernelmate.checks.guards.launch_environment import EnvironmentFinding, find, find_in_twin, reached
+from kernelmate.checks.guards.launch_environment import EnvironmentFinding, find, find_in_twin, reaching_values
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Argument, BuildVariant, Compiled, CompileOptions, Contract, LaunchShape, Target, Version
 from kernelmate.source import find_kernels, text_unit
@@ -51,7 +51,7 @@ def doubled(result: RunResult) -> str | None:
 
 def said(body: str, gpu: Target) -> EnvironmentFinding | None:
     _, version = compiled(body, gpu)
-    there = reached(version, CONTRACT)
+    there = reaching_values(version, CONTRACT)
     assert there is not None
     return find(version, there, RUN, gpu, doubled)
 
@@ -115,7 +115,7 @@ UNDER_A_LOCK = (
 def test_a_swap_that_is_given_up_after_some_attempts_is_found_at_its_line(attempt: str, gpu: Target) -> None:
     body = f"int* p = (int*)y + 254; if (i >= 8) return; for (int k = 0; k < 100000; ++k) {{\n {attempt} }}"
     _, version = compiled(body, gpu)
-    there = reached(version, CONTRACT)
+    there = reaching_values(version, CONTRACT)
     assert there is not None
     assert list(there.retries.values()) == [4]
     run = replace(RUN, arguments=(RUN.arguments[0], ArrayArgument("y", np.zeros(256, np.float32)), RUN.arguments[2]))

@@ -21,7 +21,7 @@ from kernelmate.checks.guards.suspicious_speedup import find as find_suspicious_
 from kernelmate.checks.guards.timed_output import find as find_timed_output
 from kernelmate.checks.tolerances import MaximumErrors
 from kernelmate.compiler import find_target
-from kernelmate.compiler.targets import peaks_of, raised
+from kernelmate.compiler.targets import peaks_of, with_raised_peaks
 from kernelmate.records import Argument, Contract, Counters, Speedup, Timing
 
 
@@ -226,7 +226,7 @@ def test_a_launch_that_was_not_counted_still_has_to_write_its_outputs() -> None:
 
 
 def test_a_gpu_that_states_more_than_the_tables_row_raises_the_peaks() -> None:
-    h200 = raised(PEAKS, H100, memory_gbps=4800, sms=132, clock_mhz=1980)
+    h200 = with_raised_peaks(PEAKS, H100, memory_gbps=4800, sms=132, clock_mhz=1980)
     assert (h200.dram_bytes, h200.l2_bytes) == (4.8e6, PEAKS.l2_bytes)
-    smaller = raised(PEAKS, H100, memory_gbps=2039, sms=114, clock_mhz=1755)
+    smaller = with_raised_peaks(PEAKS, H100, memory_gbps=2039, sms=114, clock_mhz=1755)
     assert smaller == PEAKS
