@@ -341,7 +341,7 @@ class RunResult:
 def total_counters(stages: Iterable[StageResult]) -> Counters | None:
     """Returns the sums of a pipeline's counters; None unless every launch was counted.
 
-    What cannot be added up is None: the memory that all steps touch together, caches, and the mix of instructions.
+    Figures that cannot be summed are None: the memory that all steps touch together, caches, and the mix of instructions.
     """
     counted = [one.result.counters for one in stages if one.result is not None]
     if not counted or None in counted:

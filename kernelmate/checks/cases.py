@@ -331,7 +331,7 @@ class CaseJudge:
         for finding in outcome.result.findings:
             severity = finding.severity
             if severity == "error":
-                # No launch follows a hang, so that it is told even where it is not held against the version.
+                # No launch follows a hang, so it is reported even if it does not reject the version.
                 held = weight or ("warning" if finding.code == FindingCode.HANG else None)
                 if held is None:
                     continue

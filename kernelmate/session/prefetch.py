@@ -25,7 +25,7 @@ _Key: TypeAlias = "tuple[str, str | None]"
 
 
 class Prefetcher:
-    """Compiles expected versions ahead. It changes only when results are available, never the results.
+    """Compiles expected versions in advance. It changes only the time at which results are available, never the results.
 
     Each compilation is a process of its own, and the worker emulates on several cores. So the next versions are
     compiled during an evaluation, as many at once as the compiler has child processes, and their launches run in
@@ -33,7 +33,7 @@ class Prefetcher:
 
     Args:
         context: judges.
-        baseline: what versions are held against.
+        baseline: the version that the others are compared with.
         objective: the objective.
     """
 

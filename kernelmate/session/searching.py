@@ -163,7 +163,7 @@ class Search:
     def _answering(self, ranked: Sequence[Judged]) -> Sequence[Judged]:
         """Returns the versions that answer the prompt: if it names only a structure, those that have it.
 
-        A model's version may have it, whatever its author is called. If no version has it, a note says so.
+        A model's version may have it, too. If no version has it, a note says so.
         """
         if not only_structure(self.objective):
             return ranked

@@ -409,7 +409,7 @@ class Worker:
         process, self._process = self._process, None
         self._state = WorkerState.IDLE
         if process is not None:
-            self._supply.see_off(process)
+            self._supply.kill_in_background(process)
 
 
 def _bytes(mebibytes: int | None) -> int | None:

@@ -313,7 +313,7 @@ class ProcessPool:
         if waiting is not None:
             if not waiting.done() or (not waiting.exception() and waiting.result().lives()):
                 return waiting
-            self.see_off(waiting)
+            self.kill_in_background(waiting)
         return self._new()
 
     def prepare(self) -> None:
@@ -321,7 +321,7 @@ class ProcessPool:
         if self._spare and not self._closed and self._waiting is None:
             self._waiting = self._new()
 
-    def see_off(self, process: Started) -> None:
+    def kill_in_background(self, process: Started) -> None:
         """Kills a process now, and waits for its end in the background."""
         with contextlib.suppress(OSError):
             if process.done():
@@ -335,7 +335,7 @@ class ProcessPool:
         self._closed = True
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
-            self.see_off(waiting)
+            self.kill_in_background(waiting)
         for thread in self._leaving:
             thread.join()
         self._leaving = []

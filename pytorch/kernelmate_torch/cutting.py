@@ -110,8 +110,8 @@ def reorders_elements(nodes: Sequence[GraphNode], views: int) -> bool:
 def products_first(nodes: Sequence[GraphNode]) -> list[GraphNode]:
     """Returns nodes in an order in which products come as early as their operands allow.
 
-    What is between two products is then next to each other, as silu and product in `silu(gate(x)) * up(x)`. With gradients
-    it is a part of its own, since the products' results are saved.
+    Nodes between two products then become adjacent, as silu and product in `silu(gate(x)) * up(x)`. With gradients they
+    are a part of their own, since the products' results are saved.
     """
     order: list[GraphNode] = []
     places: dict[str, int] = {}

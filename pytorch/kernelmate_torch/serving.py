@@ -240,8 +240,8 @@ def _described(value: Any) -> str:
 class _Recorder(torch.fx.Interpreter):
     """Runs a graph in float64, and keeps the values of its nodes.
 
-    Where the graph names a floating dtype, as in casts for more or less precision and `softmax(x, -1, dtype=torch.float32)`, the
-    values stay in float64.
+    Values stay in float64 in operations for which the graph names a floating dtype, such as casts for more or less precision and
+    `softmax(x, -1, dtype=torch.float32)`.
     """
 
     def __init__(self, module: torch.fx.GraphModule) -> None:

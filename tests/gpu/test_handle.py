@@ -1,4 +1,4 @@
-"""The notebook on a real GPU: arrays used in place, copies judged, versions swapped under references, verdicts as emulated."""
+"""The notebook on a GPU: arrays used in place, copies judged, versions replaced in existing handles, verdicts equal to emulated ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a cell shows errors: rejected kernels and refused inputs without a traceback, others at the user's line."""
+"""Display of errors in a cell: rejected kernels and refused inputs without a traceback, others at the user's line."""
 
 from __future__ import annotations
 

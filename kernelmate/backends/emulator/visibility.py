@@ -272,7 +272,7 @@ class Visibility:
             log = self._logs[address] = _Log()
         releases_of = {int(self._lanes.block[lane]): published}
         if self._order.clusters is not None:
-            # A thread passes on what the barrier of its cluster has told it.
+            # A thread's release includes the order that the barrier of its cluster established.
             for block, stamps in self._order.clusters.known_blocks(lane):
                 own = releases_of.get(block, {})
                 releases_of[block] = {level: np.maximum(own.get(level, stamps), stamps) for level in published}

@@ -62,7 +62,7 @@ def _broken(
             return _said(condition, record, where, compared=compared)
     if known or not must:
         return None
-    return "note", f"the compiler is told `{condition.text}`, which no size here could be held against"
+    return "note", f"the compiler may assume `{condition.text}`, which could be tested at no size"
 
 
 def _said(condition: Condition, record: CaseRecord, where: str, *, compared: bool) -> tuple[Severity, str]:
@@ -71,7 +71,7 @@ def _said(condition: Condition, record: CaseRecord, where: str, *, compared: boo
         severity = "note"
     return (
         severity,
-        f"the compiler is told `{condition.text}`, which is false at {where}: its code may do anything there",
+        f"the compiler may assume `{condition.text}`, which is false at {where}: its code may do anything there",
     )
 
 

@@ -1,6 +1,6 @@
 """Detects changes that a candidate made outside itself: to functions of PyTorch, timers and the judge, and to global settings; and finds code that reaches into its process.
 
-What runs in the candidate's own process can in the end be evaded by it; results are therefore compared in another process.
+A candidate could evade any check in its own process; results are therefore compared in another process.
 """
 
 from __future__ import annotations

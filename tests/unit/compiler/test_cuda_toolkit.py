@@ -1,4 +1,4 @@
-"""Which CUDA compiles, and whose headers it sees."""
+"""Selection of the CUDA installation that compiles, and of the headers that it includes."""
 
 from __future__ import annotations
 

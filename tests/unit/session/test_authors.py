@@ -1,4 +1,4 @@
-"""Which authors a search gets, and that nothing goes to another machine unasked."""
+"""Selection of the authors of a search, and consent before text is sent to another machine."""
 
 from __future__ import annotations
 

@@ -338,7 +338,7 @@ class _WarpGroup:
         _, kept, number = np.unique(keys, return_index=True, return_inverse=True)
         same = kept[number]
         if any((column != column[same]).any() for column in columns):
-            return  # two that differ have one key, which is as good as impossible
+            return  # a collision of hashes, which is practically impossible
         if len(kept) == rows:
             return
         self.weights = np.bincount(number.reshape(-1), self.weights).astype(np.int64)

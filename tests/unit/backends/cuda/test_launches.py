@@ -1,4 +1,4 @@
-"""Which form of a launch reaches the GPU."""
+"""Forms of launches: ordinary, cooperative and in clusters, as they are passed to CuPy and the driver."""
 
 from __future__ import annotations
 
