@@ -205,6 +205,11 @@ CHECKED_BYTES = 1 << 20
 CHECKED_THREADS = 1 << 16
 
 
+def array_bytes(run: Run) -> int:
+    """Returns the bytes of a launch's arrays."""
+    return sum(item.data.nbytes for item in run.arguments if isinstance(item, ArrayArgument))
+
+
 def is_small_launch(shape: LaunchShape, array_bytes: int) -> bool:
     """Returns True if the emulator may make such a launch before a GPU does: few threads, and few bytes of arrays."""
     return array_bytes <= CHECKED_BYTES and shape.threads * shape.blocks <= CHECKED_THREADS

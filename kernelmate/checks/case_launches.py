@@ -417,6 +417,14 @@ def still_poisoned(array: Array, poison: int) -> Array:
     return unchanged
 
 
+def elements_at(contract: Contract, size: Size) -> int:
+    """Returns the number of elements of all arrays at a size; 0 if its shapes cannot be evaluated."""
+    try:
+        return elements_of(argument_shapes(contract, size).values())
+    except ContractError:
+        return 0
+
+
 def elements_of(shapes: Iterable[tuple[int, ...]]) -> int:
     """Returns the number of elements over all arrays."""
     return sum(math.prod(shape) for shape in shapes)

@@ -12,12 +12,13 @@ import sys
 import tempfile
 import threading
 from collections.abc import Collection, Iterator
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 import msgspec
 
 from kernelmate.compiler.cuda_toolkit import require_platform
 from kernelmate.compiler.frames import CompileJob, CompileOutput, pack, read_frame
+from kernelmate.confinement import own_group
 from kernelmate.environment import allowed
 from kernelmate.errors import CompilerUnavailable, CompileTimeout
 
@@ -60,7 +61,7 @@ class _Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            **_own_group(),
+            **own_group(),
         )
         self._answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True, name="kernelmate-compiler").start()
@@ -107,13 +108,6 @@ class _Child:
 
 class CompilationAbandoned(Exception):
     """A compilation was killed because its result is no longer needed."""
-
-
-def _own_group() -> dict[str, Any]:
-    """Returns arguments for `Popen` that keep the terminal's Ctrl-C from the child."""
-    if sys.platform == "win32":
-        return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
-    return {"start_new_session": True}
 
 
 class _ChildSlot:

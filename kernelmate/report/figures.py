@@ -16,6 +16,7 @@ from kernelmate.report.chart import (
     Figure,
     Trace,
     candidate_labels,
+    interval_end,
     labels_of,
     marker,
     safe,
@@ -51,11 +52,11 @@ def timing_figure(versions: Sequence[ChartVersion]) -> Figure | None:
         group = [(version, timing) for version, timing in timed if timing.kind == kind]
         if group:
             data += _bars(group, hollow=kind == "predicted")
-            furthest = max(furthest, *(_end(timing) for _, timing in group))
+            furthest = max(furthest, *(interval_end(timing) for _, timing in group))
     beside = [(version, version.verdict.predicted) for version in versions if version.verdict.predicted is not None]
     if beside:
         data.append(_beside(beside))
-        furthest = max(furthest, *(_end(timing) for _, timing in beside))
+        furthest = max(furthest, *(interval_end(timing) for _, timing in beside))
     return with_layout(
         data,
         130 + ROW_PX * len(timed),
@@ -88,7 +89,7 @@ def _bars(group: Sequence[tuple[ChartVersion, Timing]], *, hollow: bool) -> tupl
         "type": "scatter",
         "mode": "text",
         "y": labels,
-        "x": [max(_end(timing), _predicted_end(version)) for version, timing in group],
+        "x": [max(interval_end(timing), _predicted_end(version)) for version, timing in group],
         "text": [f" {text}" for text in texts],
         "textposition": "middle right",
         "cliponaxis": False,
@@ -126,21 +127,15 @@ def _interval(times: Sequence[Timing], color: str) -> dict[str, Any]:
     return {
         "type": "data",
         "symmetric": False,
-        "array": [_end(timing) - timing.median_us for timing in times],
+        "array": [interval_end(timing) - timing.median_us for timing in times],
         "arrayminus": [timing.median_us - timing.ci95_us[0] for timing in times],
         "color": color,
     }
 
 
-def _end(timing: Timing) -> float:
-    """Returns the upper end of a time's interval; the time itself without one."""
-    high = timing.ci95_us[1]
-    return high if math.isfinite(high) else timing.median_us
-
-
 def _predicted_end(version: ChartVersion) -> float:
     predicted = version.verdict.predicted
-    return 0.0 if predicted is None else _end(predicted)
+    return 0.0 if predicted is None else interval_end(predicted)
 
 
 MOST_VERSIONS = 4

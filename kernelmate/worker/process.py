@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from kernelmate.confinement import SCRATCH, kill_descendants
+from kernelmate.confinement import SCRATCH, kill_descendants, own_group
 from kernelmate.worker import protocol
 
 _TAIL_BYTES = 16 * 1024
@@ -79,7 +79,7 @@ class Process:
             stderr=subprocess.PIPE,
             bufsize=0,
             env={**environment, SCRATCH: self._scratch},
-            **_own_group(),
+            **own_group(),
         )
         self._threads = [self._thread(self._read_messages), self._thread(self._drain_output)]
 
@@ -223,13 +223,6 @@ class Process:
             for stream in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
                 if stream is not None:
                     stream.close()
-
-
-def _own_group() -> dict[str, Any]:
-    """Returns arguments of `Popen` that keep the terminal's Ctrl-C from the child."""
-    if sys.platform == "win32":
-        return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
-    return {"start_new_session": True}
 
 
 def _scratch() -> tuple[str, int | None]:

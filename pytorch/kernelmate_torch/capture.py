@@ -27,8 +27,6 @@ WHOLE = frozenset(
 )
 """Operations without translation that stay whole: what they are made of takes more launches."""
 
-IN_TRAINING = frozenset({"aten.dropout.default", "aten.batch_norm.default", "aten.native_dropout.default"})
-
 _DATA_DEPENDENT = ("GuardOnDataDependentSymNode", "DataDependentOutputException")
 
 

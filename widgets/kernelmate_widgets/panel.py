@@ -22,6 +22,7 @@ from kernelmate.errors import EnvironmentFailed, KernelmateError, UsageError
 from kernelmate.records import Judged, Optimization
 from kernelmate.report.answers import answers
 from kernelmate.report.causes import causes_html
+from kernelmate.report.chart import templates
 from kernelmate.report.excerpt import sources_of
 from kernelmate.session.authors import BUILT_IN, OutgoingText
 from kernelmate.suggest.diagnosis import diagnose
@@ -81,7 +82,7 @@ class Panel(anywidget.AnyWidget):
             "name": name,
             "chips": list(SUGGESTED),
             "authors": list(BUILT_IN),
-            "templates": panel_state.templates(),
+            "templates": templates(),
             "kept": f"km-kept-{secrets.token_hex(8)}",
         }
         self._kept: list[DisplayHandle] = []

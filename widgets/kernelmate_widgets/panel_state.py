@@ -16,7 +16,7 @@ from kernelmate.compiler import find_target, what_would_lift
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Contract, FindingCode, Judged, Kernel, Optimization, Verdict
 from kernelmate.report import words
-from kernelmate.report.chart import BASELINE, ChartVersion, author_name, candidate_names, template
+from kernelmate.report.chart import BASELINE, ChartVersion, author_name, candidate_names
 from kernelmate.report.diff import diff_lines, line_kind, whole_text
 from kernelmate.report.drawing import svg
 from kernelmate.report.figures import MOST_VERSIONS, figures
@@ -281,11 +281,6 @@ def charts(versions: Sequence[ChartVersion]) -> list[Plain]:
         for title, figure in figures(versions).items()
         if title in BESIDE
     ]
-
-
-def templates() -> Plain:
-    """Returns Plotly's layouts for light and dark pages."""
-    return {"light": template(dark=False), "dark": template(dark=True)}
 
 
 def notes_of(optimization: Optimization | None) -> list[str]:

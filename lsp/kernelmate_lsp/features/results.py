@@ -10,7 +10,7 @@ from typing import Any
 
 from kernelmate.errors import SourceError, UsageError
 from kernelmate.records import Kernel, Optimization, Verdict
-from kernelmate.report.chart import BASELINE, ChartVersion, template
+from kernelmate.report.chart import BASELINE, ChartVersion, templates
 from kernelmate.report.drawing import Scene, svg
 from kernelmate.report.excerpt import sources_of
 from kernelmate.report.figures import figures, versions_of
@@ -77,7 +77,7 @@ async def view(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
         "figures": {},
     }
     if result is None:
-        return {**page, "templates": _templates()}
+        return {**page, "templates": templates()}
     if isinstance(result, SearchOutcome):
         taken, stale = result.taken(place.spot), not result.holds(place.spot)
         parts, versions = _search_parts(result.optimization, result.kernel, taken), versions_of(result.optimization)
@@ -98,7 +98,7 @@ async def view(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
         },
         "html": "\n".join(parts),
         "figures": {title: figure.plain for title, figure in figures(versions).items()},
-        "templates": _templates(),
+        "templates": templates(),
     }
 
 
@@ -135,10 +135,6 @@ def _newest_search(place: CommandTarget) -> SearchOutcome | None:
     """Returns the last search; None if there is none, or if a benchmark is newer."""
     found, benched = place.known.found.get(place.spot.id), place.known.benchmark_of(place.spot)
     return found if found is not None and (benched is None or found.at >= benched.at) else None
-
-
-def _templates() -> dict[str, Any]:
-    return {"light": template(dark=False), "dark": template(dark=True)}
 
 
 def _versions(place: CommandTarget, benched: BenchmarkedText) -> list[ChartVersion]:

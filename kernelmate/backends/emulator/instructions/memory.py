@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes
 from kernelmate.backends.emulator.numerics.mbarrier_state import pending_of
+from kernelmate.backends.emulator.operands import items_of
 from kernelmate.backends.emulator.operations import (
     AsyncCopy,
     AsyncGroup,
@@ -83,10 +84,6 @@ def _check(instruction: Instruction) -> str:
     return kind
 
 
-def _items(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, Vector) else (operand,)
-
-
 def address_of(operand: Operand) -> Address:
     """Returns the operand as an address.
 
@@ -106,7 +103,7 @@ def decode_load(instruction: Instruction) -> Operation:
     return Load(
         space_in(instruction),
         kind,
-        _items(instruction.operands[0]),
+        items_of(instruction.operands[0]),
         address_of(instruction.operands[1]),
         synchronizing,
     )
@@ -120,7 +117,7 @@ def decode_store(instruction: Instruction) -> Operation:
     return Store(
         space_in(instruction),
         kind,
-        _items(instruction.operands[1]),
+        items_of(instruction.operands[1]),
         address_of(instruction.operands[0]),
         synchronizing,
     )

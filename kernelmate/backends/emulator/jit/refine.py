@@ -31,7 +31,7 @@ from kernelmate.backends.emulator.operations import (
 from kernelmate.backends.emulator.program import Operand, Special, Symbol
 from kernelmate.backends.emulator.types import SIZES
 
-_REGISTERED = (integers, conversions, conversions)
+_REGISTERED = (integers, conversions)
 """Importing them registers every lowering."""
 ENDS = Branch | BranchTable | Exit | Trap | Barrier
 _SPACES = frozenset({"global", "const", "shared", "local"})
