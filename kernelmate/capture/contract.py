@@ -22,7 +22,7 @@ from kernelmate.capture.launch_parameters import (
 from kernelmate.capture.records import Capture, CapturedBuffer, CapturedLaunch
 from kernelmate.capture.relations import Relation, Values, find_fraction, find_relation
 from kernelmate.errors import ContractError, UsageError
-from kernelmate.records import Argument, Contract, Direction, Kernel, Member, PassedValue
+from kernelmate.records import Argument, Contract, Direction, Kernel, Member, Passed
 from kernelmate.source import inference, numpy_dtype
 from kernelmate.source.expressions import RESERVED, evaluate_integer, names_in
 from kernelmate.source.triton import function_of
@@ -379,13 +379,13 @@ class _Relations:
             return ()
         return (name,) if "<" in name else () if self._prior is None else self._prior.instances
 
-    def _passing(self, aliases: Mapping[int, int]) -> tuple[PassedValue, ...]:
+    def _passing(self, aliases: Mapping[int, int]) -> tuple[Passed, ...]:
         if not aliases:
             return ()
         found = []
         for one in self._parameters:
             target = self._parameters[aliases.get(one.number, one.number)].name
-            found.append(PassedValue(one.name, "alias" if one.number in aliases else "argument", (Member(target, 0),)))
+            found.append(Passed(one.name, "alias" if one.number in aliases else "argument", (Member(target, 0),)))
         return tuple(found)
 
     def _cases(self, contract: Contract, capture: Capture) -> list[CapturedCase]:

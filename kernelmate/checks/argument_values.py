@@ -14,7 +14,7 @@ from kernelmate.backends.launch_objects import TENSOR_MAP_BYTES, TensorMap, Text
 from kernelmate.checks.precision import module_of
 from kernelmate.compiler.ptx_text import parameter_bytes, variable_bytes
 from kernelmate.errors import ContractError
-from kernelmate.records import Compiled, Contract, PassedValue, Size
+from kernelmate.records import Compiled, Contract, Passed, Size
 from kernelmate.source import alias_start, argument_shapes, is_first_use, numpy_dtype
 
 LaunchArgument = ArrayArgument | ScalarArgument
@@ -44,7 +44,7 @@ def passed_arguments(
 
 
 def _passed(
-    contract: Contract, size: Size, one: PassedValue, arguments: Mapping[str, LaunchArgument], variable: str | None
+    contract: Contract, size: Size, one: Passed, arguments: Mapping[str, LaunchArgument], variable: str | None
 ) -> Iterator[LaunchArgument]:
     if one.kind == "null":
         yield ScalarArgument(one.name, np.uint64(0))
@@ -72,7 +72,7 @@ def _passed(
         yield from _struct(one, members, variable)
 
 
-def _shown(contract: Contract, one: PassedValue, array: ArrayArgument) -> ScalarArgument:
+def _shown(contract: Contract, one: Passed, array: ArrayArgument) -> ScalarArgument:
     """Returns a texture, a surface or a tensor map of an array; a map has the dimensions in reverse order."""
     dtype = next(argument.dtype for argument in contract.args if argument.name == array.name)
     if one.view is not None:
@@ -98,9 +98,7 @@ def _pointers(array: LaunchArgument) -> Iterator[LaunchArgument]:
     yield ArrayArgument(f"{array.name} (pointers)", table, written=False, addresses=addresses)
 
 
-def _struct(
-    one: PassedValue, members: list[tuple[LaunchArgument, int]], variable: str | None
-) -> Iterator[LaunchArgument]:
+def _struct(one: Passed, members: list[tuple[LaunchArgument, int]], variable: str | None) -> Iterator[LaunchArgument]:
     raw = np.zeros(one.nbytes, np.uint8)
     addresses = []
     for member, offset in members:
@@ -123,7 +121,7 @@ def _as_array(argument: LaunchArgument) -> ArrayArgument:
     return ArrayArgument(argument.name, np.atleast_1d(np.asarray(argument.value)), written=False)
 
 
-def _mangled(one: PassedValue, variables: Mapping[str, int]) -> str | None:
+def _mangled(one: Passed, variables: Mapping[str, int]) -> str | None:
     """Returns the PTX name of a variable; None for a parameter, or if the code has no such variable."""
     if not one.variable:
         return None
@@ -144,7 +142,7 @@ def gathered(contract: Contract, arrays: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _parts(one: PassedValue, arrays: Mapping[str, Any]) -> list[str]:
+def _parts(one: Passed, arrays: Mapping[str, Any]) -> list[str]:
     names: list[str] = []
     while f"{one.name}[{len(names)}]" in arrays:
         names.append(f"{one.name}[{len(names)}]")
@@ -186,7 +184,7 @@ def check_passing(contract: Contract, size: Size, compiled: Compiled) -> None:
             )
 
 
-def _bytes_of(contract: Contract, one: PassedValue, shapes: Mapping[str, tuple[int, ...]]) -> int:
+def _bytes_of(contract: Contract, one: Passed, shapes: Mapping[str, tuple[int, ...]]) -> int:
     if one.kind == "struct":
         return one.nbytes
     argument = next(a for a in contract.args if a.name == one.members[0].argument)

@@ -15,9 +15,9 @@ from kernelmate.compiler.disassembly import class_of, disassemble, disassembling
 from kernelmate.errors import CompilerUnavailable
 from kernelmate.records import (
     Compiled,
-    ControlBits,
+    Control,
     Listing,
-    LiveRegisters,
+    Live,
     PtxInstruction,
     SassInstruction,
     SourcePlace,
@@ -123,7 +123,7 @@ class _Places:
 class _ListingReader:
     """Parses one disassembly: the kernel's section first, then those of functions that it calls."""
 
-    def __init__(self, symbol: str, places: _Places | None, live: Mapping[tuple[str, int], LiveRegisters]) -> None:
+    def __init__(self, symbol: str, places: _Places | None, live: Mapping[tuple[str, int], Live]) -> None:
         self._symbol = symbol
         self._places = places
         self._live = live
@@ -208,11 +208,11 @@ class _ListingReader:
         )
 
 
-def _control(upper: int) -> ControlBits:
+def _control(upper: int) -> Control:
     """Decodes the control information in an instruction's upper half."""
     bits = upper >> _CONTROL_FROM
     sets, reads, waits = bits >> 5 & 7, bits >> 8 & 7, bits >> 11 & 63
-    return ControlBits(
+    return Control(
         stall=bits & 15,
         yields=not bits >> 4 & 1,
         sets=None if sets == 7 else sets,
@@ -231,13 +231,13 @@ def _without_padding(code: list[SassInstruction]) -> list[SassInstruction]:
     return code[:end]
 
 
-def _live(compiled: Compiled) -> Mapping[tuple[str, int], LiveRegisters]:
+def _live(compiled: Compiled) -> Mapping[tuple[str, int], Live]:
     """Returns live register counts by section and address; empty if nvdisasm's analysis fails."""
     try:
         text = disassemble(compiled, "--life-range-mode", "count")
     except CompilerUnavailable:
         return {}
-    found: dict[tuple[str, int], LiveRegisters] = {}
+    found: dict[tuple[str, int], Live] = {}
     section, heads = "", ["GPR", "PRED", "UGPR"]
     for line in text.splitlines():
         named = _SECTION.match(line)
@@ -248,7 +248,7 @@ def _live(compiled: Compiled) -> Mapping[tuple[str, int], LiveRegisters]:
         elif (code := _CODE.match(line)) is not None and code[3] is not None:
             cells = dict(zip(heads, (cell.strip() for cell in code[3].split("|")), strict=False))
             counts = {head: int(cell) if cell.isdigit() else 0 for head, cell in cells.items()}
-            found[section, int(code[1], 16)] = LiveRegisters(
+            found[section, int(code[1], 16)] = Live(
                 counts.get("GPR", 0), counts.get("PRED", 0) + counts.get("UPRED", 0), counts.get("UGPR", 0)
             )
     return found

@@ -24,7 +24,7 @@ from kernelmate.compiler.process import CompilerProcess
 from kernelmate.compiler.ptx_text import parameter_bytes
 from kernelmate.compiler.resources import read_resources
 from kernelmate.errors import CompilerUnavailable, CompileTimeout, SourceError
-from kernelmate.records import Argument, Compiled, Contract, Diagnostic, Kernel, Member, PassedValue, Target
+from kernelmate.records import Argument, Compiled, Contract, Diagnostic, Kernel, Member, Passed, Target
 from kernelmate.source.launch import scalar_values
 from kernelmate.source.triton import SETTINGS, function_of
 from kernelmate.source.triton_contract import ALIGNED, is_divisible, is_one, values_of
@@ -110,7 +110,7 @@ def with_launch_facts(contract: Contract, compiled: Compiled) -> Contract:
     assert compiled.resources is not None
     shared = str(compiled.resources.dynamic_shared_bytes)
     missing = len(parameter_bytes(compiled.ptx, compiled.lowered_name)) - len(contract.passing)
-    scratch = [PassedValue(f"scratch {number}", "null") for number in range(missing)]
+    scratch = [Passed(f"scratch {number}", "null") for number in range(missing)]
     args = contract.args
     if compiled.scratch_bytes and scratch:
         name = scratch[0].name.replace(" ", "_")
@@ -119,7 +119,7 @@ def with_launch_facts(contract: Contract, compiled: Compiled) -> Contract:
             *args,
             Argument(name, "scratch", "uint8", (f"{compiled.scratch_bytes} * {blocks}",), align=SCRATCH_ALIGN),
         )
-        scratch[0] = PassedValue(name, "argument", (Member(name, 0),))
+        scratch[0] = Passed(name, "argument", (Member(name, 0),))
     return replace(contract, shared=shared, args=args, passing=(*contract.passing, *scratch))
 
 

@@ -147,7 +147,7 @@ class SourcePlace:
 
 
 @dataclass(frozen=True, slots=True)
-class LiveRegisters:
+class Live:
     """Live registers at one instruction: general, predicate and uniform ones."""
 
     general: int
@@ -156,7 +156,7 @@ class LiveRegisters:
 
 
 @dataclass(frozen=True, slots=True)
-class ControlBits:
+class Control:
     """Scheduling information of one instruction, set by the assembler.
 
     Six scoreboards let a warp wait for results of variable latency: an instruction sets one, and the instructions that
@@ -221,8 +221,8 @@ class SassInstruction:
     place: SourcePlace | None
     inlined_at: tuple[SourcePlace, ...]
     ptx_line: int | None
-    live: LiveRegisters | None
-    control: ControlBits | None = None
+    live: Live | None
+    control: Control | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ class TextureView:
 
 
 @dataclass(frozen=True, slots=True)
-class PassedValue:
+class Passed:
     """One kernel parameter, or one variable of the module, and the arguments that it is made of.
 
     Attributes:
@@ -201,7 +201,7 @@ class Contract:
     guessed: tuple[str, ...] = ()
     indexed: tuple[str, ...] = ()
     line: int | None = None
-    passing: tuple[PassedValue, ...] = ()
+    passing: tuple[Passed, ...] = ()
     stages: tuple[Stage, ...] = ()
     temporaries: tuple[Argument, ...] = ()
     torch: str | None = None

@@ -18,7 +18,7 @@ from kernelmate.report.words import Tone, byte_words, number, percent, printable
 
 
 @dataclass(frozen=True, slots=True)
-class MachineCheck:
+class Check:
     """Result of one check of this machine.
 
     Attributes:
@@ -53,7 +53,7 @@ def targets_view(targets: Sequence[Target]) -> Table:
     return made
 
 
-def doctor_view(checks: Sequence[MachineCheck]) -> Group:
+def doctor_view(checks: Sequence[Check]) -> Group:
     """Shows each check with its status, and the advice below it."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
@@ -69,7 +69,7 @@ def doctor_view(checks: Sequence[MachineCheck]) -> Group:
     return Group(grid, "", toned(said, tone))
 
 
-def doctor_parts(checks: Sequence[MachineCheck]) -> list[str]:
+def doctor_parts(checks: Sequence[Check]) -> list[str]:
     """Returns the contents of `doctor_view` as HTML."""
     rows = [
         (html.text(one.name), html.toned(one.status, TONES[one.status]), _found(one.detail, one.advice))
@@ -84,7 +84,7 @@ def _found(detail: str, advice: str | None) -> str:
     return "<br>".join(html.text(one).replace("\n", "<br>") for one in lines)
 
 
-def _usable(checks: Sequence[MachineCheck]) -> tuple[str, Tone]:
+def _usable(checks: Sequence[Check]) -> tuple[str, Tone]:
     broken = [check.name for check in checks if check.status == "broken"]
     return (f"not usable: {', '.join(broken)}", "bad") if broken else ("ready", "good")
 

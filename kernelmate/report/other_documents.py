@@ -18,7 +18,7 @@ from kernelmate.records import (
     Verdict,
 )
 from kernelmate.report.judged_documents import Version
-from kernelmate.report.machine import MachineCheck
+from kernelmate.report.machine import Check
 
 
 class ErrorDetail(TypedDict):
@@ -50,7 +50,7 @@ class DoctorDocument(TypedDict):
     """JSON document of doctor."""
 
     schema: Version
-    checks: list[MachineCheck]
+    checks: list[Check]
 
 
 class CalibrationDocument(TypedDict):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, NoReturn
 
-from kernelmate.records import Argument, Kernel, Member, Parameter, PassedValue, TextureView
+from kernelmate.records import Argument, Kernel, Member, Parameter, Passed, TextureView
 from kernelmate.source.document import KEYS, Document
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
 from kernelmate.source.entries import read_entry
@@ -50,7 +50,7 @@ class PassingReader:
     kernel: Kernel
     sizes: Sequence[str]
     args: list[Argument] = field(default_factory=list)
-    passing: list[PassedValue] = field(default_factory=list)
+    passing: list[Passed] = field(default_factory=list)
     _names: Counter[str] = field(default_factory=Counter)
 
     def read(self, entries: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> None:
@@ -98,7 +98,7 @@ class PassingReader:
                 )
                 self.document.fail(path, f"{parameter.name} is a pointer to pointers.", hint)
             self.args.append(read_entry(self.document, parameter, entry, self.sizes))
-            self.passing.append(PassedValue(parameter.name, "argument", (Member(parameter.name, 0),)))
+            self.passing.append(Passed(parameter.name, "argument", (Member(parameter.name, 0),)))
 
     def _shown(self, parameter: Parameter, entry: object, path: Path, example: str) -> None:
         if not isinstance(entry, str):
@@ -122,7 +122,7 @@ class PassingReader:
             self.document.fail(path, message, f"Write inout for {of}, or const for the parameter.")
         self._check_shared(parameter, target, None, path)
         self.document.inner[(*path, "start")] = alias.start("start") if alias["start"] else 0
-        self.passing.append(PassedValue(parameter.name, "alias", (Member(of, 0),), start=start))
+        self.passing.append(Passed(parameter.name, "alias", (Member(of, 0),), start=start))
 
     def _tensor_map(self, parameter: Parameter, entry: str, path: Path) -> None:
         head, box = split_entry(self.document, path, parameter.name, entry)
@@ -133,7 +133,7 @@ class PassingReader:
         self.args[self.args.index(array)] = aligned
         self._check_shared(parameter, aligned, None, path)
         read = read_box(self.document, path, aligned, box)
-        self.passing.append(PassedValue(parameter.name, "tensor_map", (Member(array.name, 0),), box=read))
+        self.passing.append(Passed(parameter.name, "tensor_map", (Member(array.name, 0),), box=read))
 
     def _texture(self, parameter: Parameter, entry: str, path: Path, kind: str) -> None:
         head, words = split_object(self.document, path, parameter.name, entry, kind)
@@ -145,7 +145,7 @@ class PassingReader:
             array = self._named_array(parameter, words["of"], words.start("of"), path, f"{kind} of")
         view = read_view(self.document, path, array, words)
         self._check_shared(parameter, array, view, path)
-        self.passing.append(PassedValue(parameter.name, "texture", (Member(array.name, 0),), view=view))
+        self.passing.append(Passed(parameter.name, "texture", (Member(array.name, 0),), view=view))
 
     def _check_shared(self, parameter: Parameter, array: Argument, view: TextureView | None, path: Path) -> None:
         """Checks a parameter, an object if it has a `view`, against the earlier ones that pass the same array."""
@@ -192,7 +192,7 @@ class PassingReader:
         written = f"{match['head']}  [{match['count']},{' ' * (match.end() - match.end('count') - 2)}"
         flat = written + entry[match.end() :]
         self.args.append(read_entry(self.document, one, flat, self.sizes, path))
-        self.passing.append(PassedValue(parameter.name, "pointers", (Member(parameter.name, 0),)))
+        self.passing.append(Passed(parameter.name, "pointers", (Member(parameter.name, 0),)))
 
     def _variables(self) -> dict[str, Any]:
         variables = self.document.data.get("symbols", {})
@@ -217,7 +217,7 @@ class PassingReader:
         if declared is not None and declared[1] == "constant" and one.direction in ("out", "inout", "scratch"):
             message = f"{own} is __constant__: the kernel cannot write it."
             self.document.fail(path, message, f"Write in instead of {one.direction}.")
-        self.passing.append(PassedValue(name, "argument", (Member(one.name, 0),), variable=True))
+        self.passing.append(Passed(name, "argument", (Member(one.name, 0),), variable=True))
 
     def _struct(self, name: str, table: dict[str, Any], path: Path, parameter: Parameter | None) -> None:
         if not any(True for _ in _leaves(table, (), path)):
@@ -231,7 +231,7 @@ class PassingReader:
         size, align = self._laid_out(table, (name.rpartition("::")[2],), path, 0, members, aligned)
         kind: Any = "pointer" if parameter is not None and parameter.pointer else "struct"
         nbytes = -(-size // align) * align
-        self.passing.append(PassedValue(name, kind, tuple(members), nbytes, variable=parameter is None))
+        self.passing.append(Passed(name, kind, tuple(members), nbytes, variable=parameter is None))
 
     def _laid_out(
         self,
@@ -335,7 +335,7 @@ def _leaves(entry: object, names: tuple[str, ...], path: Path) -> Iterator[_Leaf
 
 def read_arguments(
     document: Document, kernel: Kernel, sizes: Sequence[str]
-) -> tuple[tuple[Argument, ...], tuple[PassedValue, ...]]:
+) -> tuple[tuple[Argument, ...], tuple[Passed, ...]]:
     """Returns the arguments of every parameter and variable in order, and how they are passed (`Contract.passing`).
 
     Raises:

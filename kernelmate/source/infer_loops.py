@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelmate.errors import ContractError
-from kernelmate.records import Argument, Kernel, LaunchShape, PassedValue, Size
+from kernelmate.records import Argument, Kernel, LaunchShape, Passed, Size
 from kernelmate.source.expressions import evaluate_integer
 from kernelmate.source.host_values import constant_value
 from kernelmate.source.infer_accesses import BUILTIN, CAST, once_defined
@@ -44,7 +44,7 @@ class KernelLoops:
     """
 
     def __init__(
-        self, kernel: Kernel, args: Sequence[Argument], passing: Sequence[PassedValue], constants: Mapping[str, str]
+        self, kernel: Kernel, args: Sequence[Argument], passing: Sequence[Passed], constants: Mapping[str, str]
     ) -> None:
         tokens = [token for token in lex(kernel.source).tokens if not token.directive]
         self._loops = _loops(tokens)

@@ -15,7 +15,7 @@ from kernelmate.records import (
     Kernel,
     Member,
     Parameter,
-    PassedValue,
+    Passed,
     TextureView,
     Unit,
 )
@@ -92,20 +92,20 @@ class FlattenedKernel:
         return self.common[name] if self.common.get(name) in extents else None
 
     def passed(
-        self, args: Sequence[Argument], passing: Sequence[PassedValue], extents: Sequence[str]
-    ) -> tuple[tuple[Argument, ...], tuple[PassedValue, ...]]:
+        self, args: Sequence[Argument], passing: Sequence[Passed], extents: Sequence[str]
+    ) -> tuple[tuple[Argument, ...], tuple[Passed, ...]]:
         """Returns the arguments, and how they form the parameters of the kernel as written."""
         if not self.wholes:
             return tuple(args), tuple(passing)
         owner = {member.argument: name for name, whole in self.wholes.items() for member in whole.members}
-        found: list[PassedValue] = []
-        for one in passing or [PassedValue(one.name, "argument", (Member(one.name, 0),)) for one in args]:
+        found: list[Passed] = []
+        for one in passing or [Passed(one.name, "argument", (Member(one.name, 0),)) for one in args]:
             name = owner.get(one.name)
             if name is None:
                 found.append(one)
             elif not found or found[-1].name != name:
                 whole = self.wholes[name]
-                found.append(PassedValue(name, whole.kind, whole.members, whole.nbytes, view=whole.view))
+                found.append(Passed(name, whole.kind, whole.members, whole.nbytes, view=whole.view))
         shaped = {name: self.wholes[whole] for name, whole in owner.items() if self.wholes[whole].rank}
         shown = (_shaped(one, shaped[one.name], extents) if one.name in shaped else one for one in args)
         return tuple(shown), tuple(found)

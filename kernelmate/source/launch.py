@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 
 from kernelmate.errors import ContractError
-from kernelmate.records import Argument, Contract, LaunchShape, PassedValue, Size, TextureView
+from kernelmate.records import Argument, Contract, LaunchShape, Passed, Size, TextureView
 from kernelmate.source.dtypes import ITEM_BYTES
 from kernelmate.source.expressions import ExpressionError, evaluate, evaluate_integer
 from kernelmate.source.toml_positions import Path
@@ -204,7 +204,7 @@ def _range(dtype: str) -> tuple[int, int]:
     return (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
-def alias_start(contract: Contract, passed: PassedValue, size: Size) -> int:
+def alias_start(contract: Contract, passed: Passed, size: Size) -> int:
     """Returns the first element of an alias in its array; 0 for what is not an alias.
 
     Raises:
@@ -222,7 +222,7 @@ def alias_start(contract: Contract, passed: PassedValue, size: Size) -> int:
     return start
 
 
-def is_first_use(contract: Contract, passed: PassedValue) -> bool:
+def is_first_use(contract: Contract, passed: Passed) -> bool:
     """Returns True if no earlier parameter passes the array of a tensor map, a texture or a surface."""
     name = passed.members[0].argument
     return next(one for one in contract.passing if any(part.argument == name for part in one.members)) is passed

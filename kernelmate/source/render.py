@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from kernelmate.records import SLOWDOWN, Argument, Contract, PassedValue, TensorBox, TextureView
+from kernelmate.records import SLOWDOWN, Argument, Contract, Passed, TensorBox, TextureView
 from kernelmate.source.launch import is_first_use
 from kernelmate.source.tensor_maps import box_text
 from kernelmate.source.textures import view_text
@@ -89,7 +89,7 @@ def toml_lines(contract: Contract, *, named: bool = False) -> list[str]:
     return lines
 
 
-def _passed_text(passed: PassedValue, contract: Contract) -> str:
+def _passed_text(passed: Passed, contract: Contract) -> str:
     """Returns the text of a parameter or a variable in a contract: an entry in quotes, or a table of fields."""
     texts = {argument.name: argument_text(argument) for argument in contract.args}
     if passed.kind == "alias":
@@ -108,7 +108,7 @@ def _passed_text(passed: PassedValue, contract: Contract) -> str:
     return _fields([(one.keys, quoted(texts[one.argument])) for one in passed.members])
 
 
-def _object_text(passed: PassedValue, view: TextureView, contract: Contract) -> str:
+def _object_text(passed: Passed, view: TextureView, contract: Contract) -> str:
     (member,) = passed.members
     kind, _, words = view_text(view).partition(" ")
     if not is_first_use(contract, passed):
@@ -118,7 +118,7 @@ def _object_text(passed: PassedValue, view: TextureView, contract: Contract) -> 
     return f"{head} {view_text(view)}{tilde}{distribution}"
 
 
-def _map_text(passed: PassedValue, box: TensorBox, contract: Contract, texts: Mapping[str, str]) -> str:
+def _map_text(passed: Passed, box: TensorBox, contract: Contract, texts: Mapping[str, str]) -> str:
     (member,) = passed.members
     if not is_first_use(contract, passed):
         return f"tensormap of {member.argument} {box_text(box)}"

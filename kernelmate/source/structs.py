@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelmate.caching import text_cache
-from kernelmate.records import Argument, Member, Parameter, PassedValue
+from kernelmate.records import Argument, Member, Parameter, Passed
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
 from kernelmate.source.instances import template_arguments
 from kernelmate.source.tokens import Token, closing, lex, opening_angle, split_list
@@ -38,7 +38,7 @@ def vector_example(parameter: Parameter) -> str | None:
 
 def pass_vectors(
     parameters: Sequence[Parameter], types: Mapping[str, tuple[str, int]], args: Sequence[Argument]
-) -> tuple[tuple[Argument, ...], tuple[PassedValue, ...]]:
+) -> tuple[tuple[Argument, ...], tuple[Passed, ...]]:
     """Returns the arguments of a contract with one for each field of vectors that are passed by value, and how all are passed.
 
     Args:
@@ -52,17 +52,17 @@ def pass_vectors(
     leaves = Counter(axis for width in widths.values() if width > 1 for axis in AXES[:width])
     leaves.update(name for name, width in widths.items() if width == 1)
     found: list[Argument] = []
-    passing: list[PassedValue] = []
+    passing: list[Passed] = []
     for one in args:
         width, nbytes = widths[one.name], ITEM_BYTES[one.dtype]
         if width == 1:
             found.append(one)
-            passing.append(PassedValue(one.name, "argument", (Member(one.name, 0),)))
+            passing.append(Passed(one.name, "argument", (Member(one.name, 0),)))
             continue
         names = [axis if leaves[axis] == 1 else f"{one.name}_{axis}" for axis in AXES[:width]]
         found += [Argument(name, None, one.dtype, value=one.value) for name in names]
         members = (Member(name, nbytes * at, (AXES[at],)) for at, name in enumerate(names))
-        passing.append(PassedValue(one.name, "struct", tuple(members), nbytes * width))
+        passing.append(Passed(one.name, "struct", tuple(members), nbytes * width))
     return tuple(found), tuple(passing)
 
 

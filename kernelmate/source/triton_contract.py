@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kernelmate.errors import ContractError
-from kernelmate.records import Argument, Contract, Kernel, Member, PassedValue
+from kernelmate.records import Argument, Contract, Kernel, Member, Passed
 from kernelmate.source.document import Document
 from kernelmate.source.expressions import evaluate, nearest_hint
 from kernelmate.source.triton import DEFAULTS, SETTINGS, function_of
@@ -183,7 +183,7 @@ def completed(contract: Contract) -> Contract:
     args = tuple(
         one if one.shape is None or one.align is not None else replace(one, align=ALIGNED) for one in contract.args
     )
-    passing = tuple(PassedValue(one.name, "argument", (Member(one.name, 0),)) for one in args if not is_one(one))
+    passing = tuple(Passed(one.name, "argument", (Member(one.name, 0),)) for one in args if not is_one(one))
     return replace(contract, grid=grid, block=(str(WARP * int(values["num_warps"])),), args=args, passing=passing)
 
 

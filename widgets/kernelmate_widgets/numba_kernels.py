@@ -25,7 +25,7 @@ from kernelmate.records import (
     Kernel,
     Member,
     Parameter,
-    PassedValue,
+    Passed,
     Signature,
     Target,
     Unit,
@@ -120,14 +120,14 @@ def compile_for_contract(kernel: Kernel, value: Any, contract: Contract, target:
     code = _compiled(value, contract, target)
     args, passing = list(contract.args), []
     for one in contract.args:
-        own = PassedValue(one.name, "argument", (Member(one.name, 0),))
+        own = Passed(one.name, "argument", (Member(one.name, 0),))
         if one.shape is None:
             passing.append(own)
             continue
         scalars = _scalars(one)
         args += scalars
-        passed = [PassedValue(scalar.name, "argument", (Member(scalar.name, 0),)) for scalar in scalars]
-        unused = [PassedValue(_ARRAY.format(name=one.name, field=field), "null") for field in ("meminfo", "parent")]
+        passed = [Passed(scalar.name, "argument", (Member(scalar.name, 0),)) for scalar in scalars]
+        unused = [Passed(_ARRAY.format(name=one.name, field=field), "null") for field in ("meminfo", "parent")]
         passing += [*unused, *passed[:2], own, *passed[2:]]
     contract = replace(contract, args=tuple(args), passing=tuple(passing))
     return replace(kernel, unit=replace(kernel.unit, built=code)), contract

@@ -31,7 +31,7 @@ from kernelmate.report.result_charts import result_scenes
 from kernelmate_widgets.charts import scene_of
 
 if TYPE_CHECKING:
-    from kernelmate.report.machine import MachineCheck
+    from kernelmate.report.machine import Check
     from kernelmate_widgets.handle import KernelHandle
 
 WIDTH = 110
@@ -111,7 +111,7 @@ def views_bundle(*views: Any) -> dict[str, Any]:
     return {"text/plain": as_text(*views), "text/html": as_html(*views)}
 
 
-def checks_bundle(checks: Sequence[MachineCheck]) -> dict[str, Any]:
+def checks_bundle(checks: Sequence[Check]) -> dict[str, Any]:
     """Returns the checks of `doctor` as an output; its table shows one entry per check in a narrow notebook."""
     from kernelmate.report.machine import doctor_parts, doctor_view
 

@@ -28,7 +28,7 @@ from kernelmate_lsp.reading import path_of
 from kernelmate_lsp.server import KernelmateServer
 
 if TYPE_CHECKING:
-    from kernelmate.report.machine import MachineCheck
+    from kernelmate.report.machine import Check
 
 WIDTH = 54
 """Width in columns of a page with tables; it fits an editor that shares 1440 pixels with a file list and an editor.
@@ -152,7 +152,7 @@ async def doctor(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     configuration = server.configuration if uri is None else server.configuration_of(uri)
     settings = configuration.settings(None if uri is None else Path(path_of(uri)).parent)
 
-    def examined() -> Sequence[MachineCheck]:
+    def examined() -> Sequence[Check]:
         from kernelmate.session.machine import run_checks
 
         return run_checks(settings)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kernelmate.checks.canonical import canonical
-from kernelmate.records import Argument, Contract, Member, PassedValue
+from kernelmate.records import Argument, Contract, Member, Passed
 
 
 def contract(*args: Argument) -> Contract:
@@ -90,7 +90,7 @@ def test_an_extent_may_be_an_expression_over_sizes() -> None:
 
 def test_parts_behind_pointers_are_put_together() -> None:
     one = replace(
-        contract(Argument("A", "out", "int32", ("2", "n"))), passing=(PassedValue("A", "pointers", (Member("A", 0),)),)
+        contract(Argument("A", "out", "int32", ("2", "n"))), passing=(Passed("A", "pointers", (Member("A", 0),)),)
     )
     got = canonical(one, {"n": 4}, {"A[0]": np.arange(4), "A[1]": np.arange(4, 8), "A (pointers)": np.zeros(2)}, {})
     assert got["A"].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kernelmate.compiler.code_diff import compare_code, normal_form
 from kernelmate.compiler.disassembly import class_of, mix_of
-from kernelmate.records import Listing, LiveRegisters, SassInstruction
+from kernelmate.records import Listing, Live, SassInstruction
 
 CODE = (
     "S2R R2, SR_TID.X",
@@ -28,7 +28,7 @@ CODE = (
 
 def instruction(text: str, address: int = 0) -> SassInstruction:
     opcode = next(word for word in text.split() if not word.startswith("@"))
-    return SassInstruction(address, text, opcode, class_of(opcode), "k", (), None, (), None, LiveRegisters(4, 0, 0))
+    return SassInstruction(address, text, opcode, class_of(opcode), "k", (), None, (), None, Live(4, 0, 0))
 
 
 def listing(code: tuple[str, ...], symbol: str = "k") -> Listing:

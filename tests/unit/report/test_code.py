@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from kernelmate.compiler.code_diff import compare_code
-from kernelmate.records import ControlBits, Listing, LiveRegisters, PtxInstruction, SassInstruction, SourcePlace
+from kernelmate.records import Control, Listing, Live, PtxInstruction, SassInstruction, SourcePlace
 from kernelmate.report.code import ListingView, code_view, diff_view, listing_head, setters
 from kernelmate.report.console import make_console, show
 from kernelmate.report.excerpt import SourceLines
@@ -25,7 +25,7 @@ def sass(
     inlined = tuple(SourcePlace(FILE, caller) for caller in callers)
     return SassInstruction(
         address, text, text.split()[0], "int", more.get("function", "_Z1k"), more.get("labels", ()), place, inlined,
-        ptx, LiveRegisters(live, 0, 0),
+        ptx, Live(live, 0, 0),
     )  # fmt: skip
 
 
@@ -125,8 +125,8 @@ def test_by_address_a_line_comes_back_as_often_as_the_code_returns_to_it() -> No
 def test_control_information_names_what_is_waited_for() -> None:
     load, use = LISTING.sass[1], LISTING.sass[3]
     code = (
-        replace(load, control=ControlBits(1, False, 2, None, ())),
-        replace(use, control=ControlBits(13, True, None, None, (2,))),
+        replace(load, control=Control(1, False, 2, None, ())),
+        replace(use, control=Control(13, True, None, None, (2,))),
     )
     view = code_view(replace(LISTING, sass=code), SourceLines({FILE: SOURCE}), ListingView(ptx=False, control=True))
     first, second = (
@@ -140,7 +140,7 @@ def test_control_information_names_what_is_waited_for() -> None:
 
 def test_all_that_set_a_scoreboard_since_it_was_waited_for_are_named() -> None:
     def at(address: int, text: str, sets: int | None = None, waits: tuple[int, ...] = ()) -> SassInstruction:
-        return replace(sass(address, text, 3, 11, 4), control=ControlBits(1, False, sets, None, waits))
+        return replace(sass(address, text, 3, 11, 4), control=Control(1, False, sets, None, waits))
 
     code = (
         at(0x00, "S2R R0", sets=0), at(0x10, "S2R R1", sets=0), at(0x20, "IMAD R2", waits=(0,)),

@@ -27,7 +27,7 @@ from kernelmate.report.json import (
     verdict_json,
     verdicts_json,
 )
-from kernelmate.report.machine import MachineCheck
+from kernelmate.report.machine import Check
 from kernelmate.report.schema import schema
 
 DESIGN_KEYS = [
@@ -124,9 +124,7 @@ def test_targets_and_checks_obey_the_schema() -> None:
     target = Target("H100 SXM", "sm_90", (9, 0), 132, 1980, 80 << 30, 3350.0, 50 << 20, 66.9, 33.5, 133.8, "datasheet")
     (shown,) = valid(targets_json([target]))["targets"]
     assert (shown["name"], shown["arch"], shown["capability"], shown["sms"]) == ("H100 SXM", "sm_90", [9, 0], 132)
-    document = valid(
-        doctor_json([MachineCheck("python", "ok", "3.11"), MachineCheck("gpu", "missing", "none", "None is needed.")])
-    )
+    document = valid(doctor_json([Check("python", "ok", "3.11"), Check("gpu", "missing", "none", "None is needed.")]))
     assert [list(check.values())[:2] for check in document["checks"]] == [["python", "ok"], ["gpu", "missing"]]
 
 
@@ -172,7 +170,7 @@ def test_the_schema_refuses_a_missing_key_and_an_unknown_one(verdict: Verdict) -
         (records.ObjectiveResult, "objective_result"),
         (records.Objective, "objective"),
         (records.Target, "target"),
-        (MachineCheck, "check"),
+        (Check, "check"),
     ],
 )
 def test_schema_and_records_name_the_same_keys(record: type, name: str) -> None:

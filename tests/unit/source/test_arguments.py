@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kernelmate.errors import ContractError
-from kernelmate.records import Contract, Member, PassedValue
+from kernelmate.records import Contract, Member, Passed
 from kernelmate.source import parse_contract
 from kernelmate.source.render import render_contract
 from kernelmate.source.structs import members_of
@@ -48,7 +48,7 @@ total = "out int32[1]"
 
 def test_members_of_a_struct_are_laid_out_by_their_natural_alignment(contract_of: Parse) -> None:
     contract = contract_of(HEAD + ARGS, KERNEL)
-    assert contract.passing[0] == PassedValue(
+    assert contract.passing[0] == Passed(
         "p",
         "struct",
         (

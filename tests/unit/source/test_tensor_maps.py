@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kernelmate.errors import ContractError
-from kernelmate.records import Contract, Member, PassedValue, TensorBox
+from kernelmate.records import Contract, Member, Passed, TensorBox
 from kernelmate.source import infer_contract, parse_contract, size_allowed
 from kernelmate.source.render import render_contract
 
@@ -41,10 +41,10 @@ def test_a_tensor_map_is_an_array_with_a_box(contract_of: Parse) -> None:
     ]  # fmt: skip
     assert contract.args[0].distribution == "normal"
     assert contract.passing == (
-        PassedValue("a", "tensor_map", (Member("a", 0),), box=TensorBox((32, 1, 64), (2, 1, 1), 128, nan_fill=True)),
-        PassedValue("y", "argument", (Member("y", 0),)),
-        PassedValue("y_map", "tensor_map", (Member("y", 0),), box=TensorBox((8, 4), (1, 1))),
-        PassedValue("v", "tensor_map", (Member("v", 0),), box=TensorBox((128,), (1,))),
+        Passed("a", "tensor_map", (Member("a", 0),), box=TensorBox((32, 1, 64), (2, 1, 1), 128, nan_fill=True)),
+        Passed("y", "argument", (Member("y", 0),)),
+        Passed("y_map", "tensor_map", (Member("y", 0),), box=TensorBox((8, 4), (1, 1))),
+        Passed("v", "tensor_map", (Member("v", 0),), box=TensorBox((128,), (1,))),
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kernelmate.errors import ContractError
-from kernelmate.records import Contract, Member, PassedValue, TextureView
+from kernelmate.records import Contract, Member, Passed, TextureView
 from kernelmate.source import infer_contract, parse_contract, size_allowed
 from kernelmate.source.render import render_contract
 
@@ -49,7 +49,7 @@ def test_an_object_is_an_array_with_words_for_how_it_is_shown(contract_of: Parse
         "t": ("s", TextureView(layered=True, addresses=("border", "border"), linear=True)),
     }
     assert contract.passing == tuple(
-        PassedValue(name, "texture", (Member(array, 0),), view=view) for name, (array, view) in views.items()
+        Passed(name, "texture", (Member(array, 0),), view=view) for name, (array, view) in views.items()
     )
 
 

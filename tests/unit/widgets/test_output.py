@@ -14,7 +14,7 @@ from kernelmate.records import Candidate, Judged
 from kernelmate.report.chart import ChartVersion
 from kernelmate.report.drawing import INK, LineShape, Mark, Rect, Scene, TextShape, hatches, png, svg, text_width
 from kernelmate.report.figures import figures, versions_of
-from kernelmate.report.machine import MachineCheck
+from kernelmate.report.machine import Check
 from kernelmate.report.result_charts import WIDE
 from kernelmate_widgets.charts import scene_of
 from kernelmate_widgets.output import (
@@ -213,8 +213,8 @@ def test_what_is_kept_of_a_panel_says_which_version_is_in_force(searched) -> Non
 def test_the_checks_of_doctor_are_rows_that_wrap_with_their_advice() -> None:
     found = checks_bundle(
         [
-            MachineCheck("compiler", "ok", "NVRTC 13.0"),
-            MachineCheck("gpu <0>", "broken", "no driver\nno device", "pip install x"),
+            Check("compiler", "ok", "NVRTC 13.0"),
+            Check("gpu <0>", "broken", "no driver\nno device", "pip install x"),
         ]
     )
     page = found["text/html"]
