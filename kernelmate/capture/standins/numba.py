@@ -1,4 +1,4 @@
-"""Stands in front of Numba in a program that `kernelmate capture` runs without a GPU."""
+"""Wrapper of Numba in a program that `kernelmate capture` runs without a GPU."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Stands in front of Triton in a program that `kernelmate capture` runs without a GPU."""
+"""Wrapper of Triton in a program that `kernelmate capture` runs without a GPU."""
 
 import kernelmate_here  # noqa: F401 -- first, since it explains a failure
 
