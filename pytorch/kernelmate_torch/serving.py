@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import sys
@@ -15,7 +16,6 @@ import torch
 from msgspec import convert
 from msgspec.structs import replace
 
-from kernelmate_torch.autocasting import autocast_turned_off
 from kernelmate_torch.capture import ExportedModule, capture
 from kernelmate_torch.comparing import (
     cases,
@@ -323,3 +323,44 @@ def _array(value: torch.Tensor) -> Any:
     """Returns a value as a kernel argument: a zero-dimensional one becomes an array of one element."""
     array = value.detach().numpy()
     return array.reshape(1) if array.ndim == 0 else array
+
+
+@contextlib.contextmanager
+def autocast_turned_off(path: Path) -> Iterator[list[int]]:
+    """Yields a list that gets the line in a file of each block of autocast that is entered and turned off; 0 elsewhere.
+
+    Without CUDA, `torch.autocast("cuda")` computes in the tensors' own dtype, so a graph exported there has not the dtypes
+    that the module has on a GPU.
+    """
+    kind: Any = torch.amp.autocast_mode.autocast
+    made, entered, wanted = kind.__init__, kind.__enter__, path.resolve()
+    off: set[int] = set()
+    kept: list[Any] = []  # so that no other object gets an identity that is in `off`
+    lines: list[int] = []
+
+    def init(self: Any, device_type: str, dtype: Any = None, enabled: bool = True, *args: Any, **given: Any) -> None:
+        made(self, device_type, dtype, enabled, *args, **given)
+        if device_type == "cuda" and enabled and not torch.cuda.is_available():
+            off.add(id(self))
+            kept.append(self)
+
+    def enter(self: Any) -> Any:
+        if id(self) in off:
+            lines.append(_line(wanted))
+        return entered(self)
+
+    kind.__init__, kind.__enter__ = init, enter
+    try:
+        yield lines
+    finally:
+        kind.__init__, kind.__enter__ = made, entered
+
+
+def _line(path: Path) -> int:
+    """Returns the line of the innermost caller in a file; 0 if there is none."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if Path(frame.f_code.co_filename).resolve() == path:
+            return frame.f_lineno
+        frame = frame.f_back  # type: ignore[assignment]
+    return 0
