@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.machine import alternate
+from kernelmate.compiler.cuda_toolkit import system_includes
 from kernelmate.compiler.options import flags_for
-from kernelmate.compiler.places import system_includes
 from kernelmate.records import CompileOptions, Kernel, Target
 from kernelmate.source import parse_contract
 

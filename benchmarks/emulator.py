@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.machine import cpu_seconds
 from kernelmate.backends.base import ArrayArgument, Module, Run, ScalarArgument
 from kernelmate.backends.emulator import EmulatorBackend
-from kernelmate.backends.emulator.jit.choose import Mode
+from kernelmate.backends.emulator.jit.native_choice import Mode
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import CompileOptions, LaunchShape
 from kernelmate.source import load_kernel

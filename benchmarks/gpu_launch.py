@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.launches import Listed, listed_launches
 from kernelmate.backends.base import ArrayArgument
 from kernelmate.backends.cuda.backend import CudaBackend, CudaModule
-from kernelmate.backends.cuda.launching import plain
+from kernelmate.backends.cuda.launching import numpy_scalar
 from kernelmate.compiler import find_target
 
 
@@ -26,7 +26,7 @@ def launch_alone(module: CudaModule, listed: Listed) -> None:
     kept, values = [], []
     for item in listed.run.arguments:
         if not isinstance(item, ArrayArgument):
-            values.append(plain(item, {}))
+            values.append(numpy_scalar(item, {}))
             continue
         memory = cupy.cuda.Memory(max(item.data.nbytes, 1))
         if item.name not in outputs:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelmate.backends.base import Backend, Module, Run, RunResult
+from kernelmate.checks.case_launches import FIRST, Bench, PlannedLaunch, inputs_for
 from kernelmate.checks.styles import NORMAL
-from kernelmate.checks.trials import FIRST, Bench, PlannedLaunch, inputs_for
 from kernelmate.compiler import compile_kernel
 from kernelmate.records import Compiled, CompileOptions, Contract, JudgeTask, Size, Target, Version
 from kernelmate.source import contract_for, load_kernels

@@ -19,7 +19,7 @@ from kernelmate.config import load_settings
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Kernel
 from kernelmate.session import Session
-from kernelmate.session.lifting import LiftOutcome, lifted
+from kernelmate.session.lifting import LiftOutcome, lift_and_judge
 from kernelmate.source import contract_for, load_kernels
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -56,7 +56,7 @@ def _lifted(session: Session, kernel: Kernel) -> LiftOutcome | str:
         contract = contract_for(kernel)
         sizes = tuple(one for one in contract.sizes if math.prod(one.values()) <= MOST) or contract.sizes[-1:]
         bare = replace(contract, reference=None, reference_kind=None, sizes=sizes, weights=())
-        return lifted(session, kernel, bare)
+        return lift_and_judge(session, kernel, bare)
     except KernelmateError as error:
         return error.message
 

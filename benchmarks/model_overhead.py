@@ -6,7 +6,7 @@ One side asks the engine in this process, by the package's own call. The other i
 local`: the prompt is built from a verdict, sent to the model server's process, streamed back piece by piece, and read.
 Both get the same messages, the same form, seed and temperature, with a model of random weights that a script has
 written, which is small: with a larger one the same additions weigh less. Each question is a new one, so that both evaluate
-as much. What is compared is CPU time (client and server
+as much. The compared figures are CPU time (client and server
 together) and wall time, in A B B A order within one run. Then an answer is stopped, while the prompt is read and while
 the answer is written.
 """

@@ -176,7 +176,7 @@ def _first_chart(book: Any) -> FirstChart:
 
 @dataclass(frozen=True, slots=True)
 class Forty:
-    """While candidates come in and are walked through: the longest task, times between frames, and from key to selection."""
+    """Times during a search with forty candidates: the longest task, intervals between frames, and the time from a key to the selection."""
 
     longest_ms: float
     gaps_ms: list[float]

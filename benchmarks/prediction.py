@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from benchmarks.prediction_fit import Score, Timed
-    from kernelmate.measure.predict import Fit
+    from kernelmate.measure.predict import FittedConstants
 
 TARGET = "H100 SXM"
 SHAKEN = 3
@@ -71,7 +71,7 @@ def emulated(measured: Mapping[str, Any]) -> list[Timed]:
     from kernelmate.backends.base import Run
     from kernelmate.backends.emulator import EmulatorBackend
     from kernelmate.compiler import find_target
-    from kernelmate.measure.predict import known
+    from kernelmate.measure.predict import launch_facts
 
     target = find_target(measured["device"])
     times = {row["name"]: row["warm_us"] + measured["empty_us"] for row in measured["variants"]}
@@ -82,7 +82,7 @@ def emulated(measured: Mapping[str, Any]) -> list[Timed]:
         compiled = variant.compile(target)
         run = Run(variant.shape, run_arguments(variant.arguments()), count=True, check=False)
         result = EmulatorBackend().load(compiled, target).run(run)
-        launch = known(target, compiled, variant.shape, result)
+        launch = launch_facts(target, compiled, variant.shape, result)
         timed.append(Timed(variant.family, variant.name, launch, times[variant.name]))
     return timed
 
@@ -140,7 +140,7 @@ def print_score(title: str, found: Score) -> None:
           f"{at(found.ratio_errors, 0.95):.2f}")  # fmt: skip
 
 
-def _write_fit(fit: Fit, measured: Mapping[str, Any], without: Score, others: Sequence[Score]) -> None:
+def _write_fit(fit: FittedConstants, measured: Mapping[str, Any], without: Score, others: Sequence[Score]) -> None:
     from benchmarks.prediction_fit import at
     from kernelmate.measure.statistics import RATIO_FACTOR
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from kernelmate.measure.predict import Fit, LaunchFacts, estimate
+from kernelmate.measure.predict import FittedConstants, LaunchFacts, estimate
 
 DIFFERENT = 1.1
 """Times further apart than this are a pair whose order is requested."""
@@ -23,7 +23,7 @@ SHAKE = 0.3
 """Typical relative distance of a perturbed start's figures from those of `START`."""
 
 
-START = Fit(
+START = FittedConstants(
     launch_floor=1.0, dram_efficiency=0.88, dram_latency=550, l2_latency=310, l1_latency=90, shared_latency=20,
     shuffle_latency=35, sfu_latency=10, issue_latency=3.4, barrier_latency=20, barrier_per_warp=4.4, block_start=700,
     block_rate=1.0, int_survivors=0.33, atomic_rate=1.2, atomic_place_rate=0.29, divergence_cost=2.5, l2_bytes=27,
@@ -69,7 +69,7 @@ class Score:
     ratio_errors: Sequence[float]
 
 
-def fitted(timed: Sequence[Timed], start: Fit, prior: float = PRIOR) -> Fit:
+def fitted(timed: Sequence[Timed], start: FittedConstants, prior: float = PRIOR) -> FittedConstants:
     """The fit with the least squared error of logarithms, drawn towards `start` where the launches say little.
 
     Gauss-Newton steps on the logarithms of the figures, outliers weighted down (Huber), each step halved until it helps.
@@ -79,7 +79,7 @@ def fitted(timed: Sequence[Timed], start: Fit, prior: float = PRIOR) -> Fit:
     wanted = np.log([one.measured_us for one in timed])
 
     def residuals(point: np.ndarray) -> np.ndarray:
-        fit = Fit(**dict(zip(names, np.exp(point).tolist(), strict=True)))
+        fit = FittedConstants(**dict(zip(names, np.exp(point).tolist(), strict=True)))
         return np.array([math.log(estimate(one.launch, fit).warm_us) for one in timed]) - wanted
 
     def cost(point: np.ndarray, errors: np.ndarray) -> float:
@@ -101,7 +101,7 @@ def fitted(timed: Sequence[Timed], start: Fit, prior: float = PRIOR) -> Fit:
         point, errors = tried, found
         if before - cost(point, errors) < 1e-3 * before:
             break
-    return Fit(**{name: float(f"{value:.4g}") for name, value in zip(names, np.exp(point), strict=True)})
+    return FittedConstants(**{name: float(f"{value:.4g}") for name, value in zip(names, np.exp(point), strict=True)})
 
 
 def _step(
@@ -116,15 +116,15 @@ def _step(
     return np.clip(found, -1.0, 1.0)
 
 
-def shaken(start: Fit, seed: int) -> Fit:
+def shaken(start: FittedConstants, seed: int) -> FittedConstants:
     """A start whose every figure is wrong by chance: how much of a score is owed to where the fit starts."""
     errors = np.random.default_rng(seed).normal(0, math.log(1 + SHAKE), len(asdict(start)))
-    return Fit(
+    return FittedConstants(
         **{name: value * math.exp(error) for (name, value), error in zip(asdict(start).items(), errors, strict=True)}
     )
 
 
-def held_out(timed: Sequence[Timed], start: Fit) -> list[float]:
+def held_out(timed: Sequence[Timed], start: FittedConstants) -> list[float]:
     """Each variant's time, predicted by a fit that saw none of its family."""
     fits = {
         family: fitted([one for one in timed if one.family != family], start)

@@ -26,11 +26,11 @@ from benchmarks.large_set import LARGE, listed
 from benchmarks.machine import describe, save
 from benchmarks.tolerance_variants import COUNTING, WORKLOADS, Array, Total, Workload
 from kernelmate.checks.evaluations import Expected, Reference
-from kernelmate.checks.extrapolation import Law, carried, law_of
+from kernelmate.checks.extrapolation import ToleranceLaw, extrapolated_tolerances, law_of
 from kernelmate.checks.inputs import draw
-from kernelmate.checks.laws import BASE_ELEMENTS, elements_at
 from kernelmate.checks.precision import Arrays
 from kernelmate.checks.reference import python_reference
+from kernelmate.checks.reference_facts import BASE_ELEMENTS, elements_at
 from kernelmate.checks.sizes import small_sizes
 from kernelmate.checks.styles import NORMAL, InputStyle
 from kernelmate.checks.tolerances import derive
@@ -89,7 +89,7 @@ class Problem:
         return draw(self.contract, size, (number, *size.values()), style, LARGE)
 
     @cached_property
-    def law(self) -> Law:
+    def law(self) -> ToleranceLaw:
         """Returns the error law measured at a verdict's small sizes, or at smaller ones.
 
         Sizes are smaller where the verdict's are not `FACTOR` times smaller than the size studied.
@@ -111,7 +111,7 @@ class Problem:
 def carried_tolerance(problem: Problem, seed: int) -> Expected:
     """The tolerance at the problem's size, carried from small ones."""
     p = problem
-    return carried(p.contract, p.law, p.reference, p.arrays, p.size, p.want, (seed,)).error
+    return extrapolated_tolerances(p.contract, p.law, p.reference, p.arrays, p.size, p.want, (seed,)).error
 
 
 def full_tolerance(problem: Problem, seed: int) -> Expected:

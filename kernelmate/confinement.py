@@ -24,7 +24,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 MEASURES = {
     "dumpable": "other processes of the user cannot trace the worker or read its memory",
@@ -209,6 +209,15 @@ def _without_capabilities(library: ctypes.CDLL) -> tuple[str, ...]:
         return ()
     words = [word & _FILES_OF_OTHERS if place < 2 else 0 for place, word in enumerate(struct.unpack("=6I", data.raw))]
     return ("capabilities",) if library.capset(header, struct.pack("=6I", *words)) == 0 else ()
+
+
+def own_group() -> dict[str, Any]:
+    """Returns arguments for `Popen` that keep the terminal's Ctrl-C from the child."""
+    if sys.platform == "win32":
+        import subprocess
+
+        return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+    return {"start_new_session": True}
 
 
 def ancestors() -> tuple[int, ...]:

@@ -81,7 +81,7 @@ def _flocked(handle: int, wait_s: float | None) -> bool:
             return True
 
 
-def walked(root: Path) -> Iterator[tuple[Path, list[str]]]:
+def project_folders(root: Path) -> Iterator[tuple[Path, list[str]]]:
     """Yields the folders of a project with the names of their files, at most 5,000.
 
     Hidden folders, Python environments, and folders of tools are left out; links are not followed.

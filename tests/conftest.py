@@ -90,8 +90,8 @@ def _own_model_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 def _interruptible() -> Iterator[None]:
     """Processes that tests start hear Ctrl-C where these tests do not, as under nohup or in a shell's background.
 
-    What is ignored stays so in a program that is started, and Python installs no handler of its own there; what is caught does
-    not. So the signal is caught here and nothing is done: whoever wanted it ignored has it ignored.
+    A started program inherits an ignored signal, and Python then installs no handler of its own; it does not inherit a caught one.
+    So the signal is caught here by a function that does nothing, which ignores it in this process alone.
     """
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         yield

@@ -25,6 +25,7 @@ CALLS = {
     "Finding": ("finding", 2),
     "Rewrite": ("why", 2),
     "note": ("note", 0),
+    "print_note": ("note", 0),
     "remark": ("note", 0),
     "fail": ("error", -1),
 }

@@ -106,7 +106,7 @@ def with_addresses(content: npt.NDArray[np.uint8], addresses: Iterable[HeldAddre
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class LaunchEnvironment:
     """Environment of a launch, on which its results must not depend; can be chosen in the emulator only.
 
     Attributes:
@@ -173,12 +173,12 @@ class Run:
             accesses are always found.
         native: whether the same launch of an earlier version was worth compiling to native code, where that is known;
             it affects the time, not the result (emulator only).
-        surroundings: the launch's environment, such as special registers and addresses; None for the usual one (emulator only).
+        environment: the launch's environment, such as special registers and addresses; None for the usual one (emulator only).
         executed: where it is counted, count the machine instructions that it executes too, which takes a disassembler.
         total_limit: instructions all threads together may take; more raises `EmulationTooLarge` (emulator only).
         key: names the launch among those of one module: equal keys, equal launches. None if nobody names it.
         wary: its inputs may lead to bad addresses, so that the emulator makes it before a GPU does, where it is
-            `small`.
+            `is_small_launch`.
         replicated: the compiler stores one value by all lanes that hold it, so that stores of one instruction to one
             address of shared memory are not reported (emulator only).
         stages: of a pipeline, its steps in order. Its temporaries are arguments too, and `shape` is not used.
@@ -195,7 +195,7 @@ class Run:
     key: Hashable = None
     executed: bool = False
     native: bool | None = None
-    surroundings: Surroundings | None = None
+    environment: LaunchEnvironment | None = None
     wary: bool = False
     replicated: bool = False
     stages: tuple[StageLaunch, ...] = ()
@@ -205,7 +205,12 @@ CHECKED_BYTES = 1 << 20
 CHECKED_THREADS = 1 << 16
 
 
-def small(shape: LaunchShape, array_bytes: int) -> bool:
+def array_bytes(run: Run) -> int:
+    """Returns the bytes of a launch's arrays."""
+    return sum(item.data.nbytes for item in run.arguments if isinstance(item, ArrayArgument))
+
+
+def is_small_launch(shape: LaunchShape, array_bytes: int) -> bool:
     """Returns True if the emulator may make such a launch before a GPU does: few threads, and few bytes of arrays."""
     return array_bytes <= CHECKED_BYTES and shape.threads * shape.blocks <= CHECKED_THREADS
 
@@ -287,7 +292,7 @@ class RunResult:
         native: True if the launch was long enough for native code, False if it was not; None while that is undecided
             (emulator only).
         longest_thread: upper bound on the PTX instructions of any one thread, for choosing `Run.step_limit`.
-        outcomes: by instruction that `Run.surroundings` watches, the outcomes of its condition.
+        outcomes: by instruction that `Run.environment` watches, the outcomes of its condition.
         counting: if counters are still being counted in another process: returns a result that has them, or None.
         stages: of a pipeline, the counted steps in order; `counters` are their sums.
     """
@@ -341,7 +346,7 @@ class RunResult:
 def total_counters(stages: Iterable[StageResult]) -> Counters | None:
     """Returns the sums of a pipeline's counters; None unless every launch was counted.
 
-    What cannot be added up is None: the memory that all steps touch together, caches, and the mix of instructions.
+    Figures that cannot be summed are None: the memory that all steps touch together, caches, and the mix of instructions.
     """
     counted = [one.result.counters for one in stages if one.result is not None]
     if not counted or None in counted:

@@ -11,7 +11,7 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
-from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Run, RunResult, ScalarArgument
+from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Run, RunResult, ScalarArgument, array_bytes
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator.backend import EmulatedModule
 from kernelmate.backends.emulator_pool import EmulatorLost, EmulatorPool, TooLarge, answers_request
@@ -56,7 +56,7 @@ class ParallelEmulator:
     def begin(self, compiled: Compiled, target: Target, run: Run) -> None:
         """Implements `Begins.begin`."""
         module, name = self.load(compiled, target), _name(compiled, target)
-        if not isinstance(module, ParallelModule) or name in self._early or _bytes(run) > HANDED_OVER_BYTES:
+        if not isinstance(module, ParallelModule) or name in self._early or array_bytes(run) > HANDED_OVER_BYTES:
             return
         while len(self._early) >= MOST_EARLY:
             self._early.pop(next(iter(self._early))).answer.cancel()
@@ -112,7 +112,7 @@ class ParallelModule:
         """
         begun = self._begun.pop((run.key, run.count), None)
         if begun is not None:
-            self._waiting_bytes -= _bytes(run)
+            self._waiting_bytes -= array_bytes(run)
             self._hand_over()
         else:
             begun = self._begun_early(run)
@@ -157,16 +157,12 @@ class ParallelModule:
             run = next(self._coming, None)
             if run is None:
                 return
-            size = _bytes(run)
+            size = array_bytes(run)
             if run.key is None or size > HANDED_OVER_BYTES:
                 continue
             answer = self._emulators.submit(self.emulated.compiled, self.emulated.target, run, arrays=True)
             self._begun[run.key, run.count] = _Begun(self.emulated, run, answer)
             self._waiting_bytes += size
-
-
-def _bytes(run: Run) -> int:
-    return sum(item.data.nbytes for item in run.arguments if isinstance(item, ArrayArgument))
 
 
 def _name(compiled: Compiled, target: Target) -> str:

@@ -75,7 +75,7 @@ class TimingDevice(Protocol):
         """Launches in this order while CUPTI traces, and returns the duration in each launch's record.
 
         Raises:
-            Untraced: CUPTI is absent or gave no records of these launches. TimedFault: a launch failed.
+            CuptiUnavailable: CUPTI is absent or gave no records of these launches. TimedFault: a launch failed.
         """
         ...
 
@@ -116,7 +116,7 @@ class RepeatedLaunch:
     clocks_us: tuple[float, float] | None = None
 
 
-class Untraced(Exception):
+class CuptiUnavailable(Exception):
     """CUPTI gives no records; the message gives the reason."""
 
 

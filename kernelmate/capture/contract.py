@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kernelmate.capture.passed import (
-    PassedParameter,
+from kernelmate.capture.launch_parameters import (
+    LaunchParameter,
     alias_targets,
     buffer_of,
     last_change,
@@ -94,7 +94,7 @@ class _Relations:
     def __init__(
         self,
         kernel: Kernel,
-        parameters: Sequence[PassedParameter],
+        parameters: Sequence[LaunchParameter],
         launches: list[CapturedLaunch],
         notes: list[str],
     ) -> None:
@@ -138,7 +138,7 @@ class _Relations:
 
     # ------------------------------------------------------------------------------------------------ arrays
 
-    def _array(self, one: PassedParameter) -> Argument:
+    def _array(self, one: LaunchParameter) -> Argument:
         buffers = [buffer_of(launch, one) for launch in self._launches]
         direction = self._direction(one, buffers)
         shape = self._shape(one, buffers)
@@ -146,7 +146,7 @@ class _Relations:
         itemsize = numpy_dtype(one.dtype).itemsize
         return Argument(one.name, direction, one.dtype, shape, align=align if align > itemsize else None)
 
-    def _direction(self, one: PassedParameter, buffers: Sequence[CapturedBuffer]) -> Direction:
+    def _direction(self, one: LaunchParameter, buffers: Sequence[CapturedBuffer]) -> Direction:
         if one.const and any(buffer.changed for buffer in buffers):
             self._notes.append(
                 f"{one.name} shares memory that the kernel writes by another parameter: it gets an array of its own"
@@ -164,7 +164,7 @@ class _Relations:
             self._notes.append(f"{one.name}: the kernel reads nothing of it and writes only a part, so it is inout")
         return "inout"
 
-    def _shape(self, one: PassedParameter, buffers: Sequence[CapturedBuffer]) -> tuple[str, ...]:
+    def _shape(self, one: LaunchParameter, buffers: Sequence[CapturedBuffer]) -> tuple[str, ...]:
         """Returns the shape in terms of sizes, by the first that fits every launch.
 
         These are the subscripts of the kernel's text, the shape of the program's arrays, the number of elements, and a size of
@@ -195,7 +195,7 @@ class _Relations:
         self._tell_padding(one, buffers, elements)
         return shape
 
-    def _check_recorded(self, one: PassedParameter, buffers: Sequence[CapturedBuffer], elements: Values) -> None:
+    def _check_recorded(self, one: LaunchParameter, buffers: Sequence[CapturedBuffer], elements: Values) -> None:
         """Refuses arrays of which a part was not recorded.
 
         Raises:
@@ -209,7 +209,7 @@ class _Relations:
                     hint="Raise --limit. Allocations of PyTorch hold many tensors; subscripts such as x[row * cols + col] show what belongs to one.",
                 )
 
-    def _tell_padding(self, one: PassedParameter, buffers: Sequence[CapturedBuffer], elements: Values) -> None:
+    def _tell_padding(self, one: LaunchParameter, buffers: Sequence[CapturedBuffer], elements: Values) -> None:
         """Notes how far launches changed a buffer of which only the allocation is known."""
         itemsize = numpy_dtype(one.dtype).itemsize
         touched = [last_change(buffer) // itemsize + 1 for buffer in buffers if buffer.changed]
@@ -320,7 +320,7 @@ class _Relations:
 
     # ----------------------------------------------------------------------------------------------- scalars
 
-    def _scalar_entry(self, one: PassedParameter) -> Argument | None:
+    def _scalar_entry(self, one: LaunchParameter) -> Argument | None:
         """Returns a scalar's entry; None if its values follow from no size."""
         if one.name in self._used:
             return Argument(one.name, None, one.dtype)
@@ -346,7 +346,7 @@ class _Relations:
         text = find_fraction([float(value) for value in values], self._used, lambda number: float(kind(number)))
         return None if text is None else Argument(one.name, None, one.dtype, value=text)
 
-    def _by_launch(self, others: Sequence[PassedParameter]) -> dict[str, Argument]:
+    def _by_launch(self, others: Sequence[LaunchParameter]) -> dict[str, Argument]:
         """Returns entries of scalars that no size gives, whose values the size `launch` numbers."""
         if not others:
             return {}

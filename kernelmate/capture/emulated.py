@@ -23,7 +23,7 @@ from kernelmate.backends.base import (
     ScalarArgument,
     UnsupportedInstruction,
 )
-from kernelmate.capture.noting import NotedLaunch
+from kernelmate.capture.recorder import ReportedLaunch
 from kernelmate.capture.records import LaunchHeader, kernel_in_text
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Compiled, CompileOptions, Contract, Kernel, LaunchShape, Target
@@ -158,7 +158,7 @@ def launch(
     facts = replace(
         kernel.facts, grid=shape.grid, block=shape.block, shared=shape.shared_bytes, cooperative=shape.cooperative
     )
-    noted = NotedLaunch.of(facts, values)
+    noted = ReportedLaunch.of(facts, values)
     try:
         flat = [_flat(value, place) if isinstance(value, np.ndarray) else value for place, value in enumerate(values)]
         given = _arguments(kernel, flat)
@@ -186,7 +186,7 @@ def noted_failure(name: str, shape: LaunchShape, values: Sequence[Array | np.gen
     try:
         yield
     except EmulatedLaunchFailed:
-        NotedLaunch.of(LaunchHeader(name, shape.grid, shape.block, shape.shared_bytes), values).fail()
+        ReportedLaunch.of(LaunchHeader(name, shape.grid, shape.block, shape.shared_bytes), values).fail()
         raise
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kernelmate.backends.cuda.driver import read_driver
 from kernelmate.compiler.cache import default_directory, key_of
-from kernelmate.compiler.places import cuda_major, system_includes, toolkit_root
+from kernelmate.compiler.cuda_toolkit import cuda_major, system_includes, toolkit_root
 from kernelmate.errors import EnvironmentFailed
 
 SOURCE = Path(__file__).with_name("injection.c")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kernelmate.capture.emulated import EmulatedKernel, EmulatedLaunchFailed, launch, noted_failure, triton_kernel
-from kernelmate.capture.in_front import host_array
+from kernelmate.capture.library_wrappers import host_array
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Argument, Contract, Kernel, LaunchShape
 from kernelmate.source.triton import DEFAULTS, SETTINGS, function_of

@@ -18,7 +18,7 @@ Shift = tuple[tuple[str, int], ...]
 """The byte offset of each shifted array, by name."""
 
 
-def together(contract: Contract, steps: int = 1) -> Shift:
+def shifted_together(contract: Contract, steps: int = 1) -> Shift:
     """Returns the shift of all arrays by a number of elements each, or of multiples of a promised alignment."""
     return tuple((name, steps * unit) for name, unit in _units(contract).items())
 
@@ -50,7 +50,7 @@ def every_shift(contract: Contract) -> tuple[Shift, ...]:
     movable = {name: unit for name, unit in _units(contract).items() if unit < WIDEST}
     alone = [((name, step),) for step in range(1, WIDEST) for name, unit in movable.items() if step % unit == 0]
     most = max((WIDEST // unit for unit in movable.values()), default=0)
-    some = [together(contract, steps) for steps in range(1, most)] if len(movable) > 1 else []
+    some = [shifted_together(contract, steps) for steps in range(1, most)] if len(movable) > 1 else []
     return tuple(dict.fromkeys([*shifts_of(contract), *alone, *some]))[:MOST_OF_EVERY]
 
 

@@ -14,13 +14,13 @@ from kernelmate.checks import perturbation
 from kernelmate.checks.compare import Difference, compare
 from kernelmate.checks.evaluations import Expected, Reference
 from kernelmate.checks.precision import Array, Arrays, is_inexact, module_of, on_device
-from kernelmate.checks.tolerances import Allowed, derive, rounded_outputs
+from kernelmate.checks.tolerances import MaximumErrors, derive, rounded_outputs
 from kernelmate.records import Contract, Size
 
 T = TypeVar("T")
 
 
-class Memo(Generic[T]):
+class AnswerCache(Generic[T]):
     """A least-recently-used cache: entries are evicted when their arrays exceed `limit` bytes.
 
     The newest entry is kept whatever its size until the next one arrives, because it is requested again while in use.
@@ -101,7 +101,7 @@ class ExpectedOutputs:
     """
 
     want: Expected
-    allowed: Allowed
+    allowed: MaximumErrors
     origin: Literal["derived", "carried", "contract"] = "derived"
     against: Literal["reference", "baseline"] = "reference"
     again: bool = False
@@ -165,9 +165,9 @@ baseline outputs have the same limit.
 Kept arrays are freed when memory runs out.
 """
 
-INPUTS: Memo[Arrays] = Memo(REMEMBERED_BYTES, lambda arrays: arrays.values(), DEVICE_REMEMBERED_BYTES)
-ANSWERS: Memo[ExpectedOutputs] = Memo(REMEMBERED_BYTES, ExpectedOutputs.arrays, DEVICE_REMEMBERED_BYTES)
-BASELINES: Memo[BaselineOutputs] = Memo(REMEMBERED_BYTES, BaselineOutputs.arrays, DEVICE_REMEMBERED_BYTES)
+INPUTS: AnswerCache[Arrays] = AnswerCache(REMEMBERED_BYTES, lambda arrays: arrays.values(), DEVICE_REMEMBERED_BYTES)
+ANSWERS: AnswerCache[ExpectedOutputs] = AnswerCache(REMEMBERED_BYTES, ExpectedOutputs.arrays, DEVICE_REMEMBERED_BYTES)
+BASELINES: AnswerCache[BaselineOutputs] = AnswerCache(REMEMBERED_BYTES, BaselineOutputs.arrays, DEVICE_REMEMBERED_BYTES)
 
 
 def bound_device(total: int) -> None:
@@ -199,7 +199,7 @@ def near_ties(answer: ExpectedOutputs, found: Mapping[str, Difference], outputs:
     return any(name not in answer.ties and perturbation.few_differ(outputs[name], answer.want[name]) for name in whole)
 
 
-def thorough(answer: ExpectedOutputs, task: Task, seed: tuple[int, ...], seconds: float) -> ExpectedOutputs:
+def thorough_answers(answer: ExpectedOutputs, task: Task, seed: tuple[int, ...], seconds: float) -> ExpectedOutputs:
     """Returns the expected outputs with a tolerance measured by many draws, nowhere smaller than before.
 
     With few draws, all perturbations of one element may have small effects by chance, and pooling of dissimilar
@@ -219,13 +219,13 @@ def thorough(answer: ExpectedOutputs, task: Task, seed: tuple[int, ...], seconds
     full = derive(contract, reference, given, size, answer.want, seed, exact=True, draws=draws)
     pairs = ((answer.allowed.error, full.error), (answer.allowed.coarse, full.coarse))
     error, coarse = ({n: module_of(a).maximum(a, new[n]) for n, a in old.items()} for old, new in pairs)
-    return replace(answer, allowed=Allowed(error, coarse, full.terms), again=True)
+    return replace(answer, allowed=MaximumErrors(error, coarse, full.terms), again=True)
 
 
 def with_ties(answer: ExpectedOutputs, task: Task, seed: tuple[int, ...], seconds: float) -> ExpectedOutputs:
     """Returns the expected outputs with both acceptable values of elements near a rounding tie.
 
-    Arguments as for `thorough`.
+    Arguments as for `thorough_answers`.
     """
     draws = perturbation.DRAWS if not seconds else min(perturbation.DRAWS, int(LONGEST_S / seconds))
     if draws < perturbation.FEWEST:

@@ -30,7 +30,7 @@ _MAKERS = frozenset({"asarray", "array", "ascontiguousarray", "asanyarray"})
 """Functions that keep the type of their argument: a float64 array passed to them is float64 by the user's request."""
 
 
-class Narrow(np.ndarray[Any, Any]):
+class NarrowArray(np.ndarray[Any, Any]):
     """An array whose operations never promote to float64: float64 results and operands are cast to `working`.
 
     `working` is a class attribute of the subclass that `narrow_type` creates for each type. `product` is the unrounded
@@ -50,13 +50,15 @@ class Narrow(np.ndarray[Any, Any]):
 
     def _fused(self, ufunc: np.ufunc, inputs: Sequence[Any], operands: Sequence[Any]) -> Any:
         """Applies the ufunc; a product keeps its exact value for the sum or difference that may follow."""
-        fusing = next((n for n, one in enumerate(inputs) if isinstance(one, Narrow) and one.product is not None), None)
+        fusing = next(
+            (n for n, one in enumerate(inputs) if isinstance(one, NarrowArray) and one.product is not None), None
+        )
         if ufunc in (np.add, np.subtract) and fusing is not None:
             exact = [_exact(one) for one in operands]
             exact[fusing] = inputs[fusing].product
             return self._narrowed(ufunc(*exact))
         result = self._narrowed(ufunc(*operands))
-        if ufunc is np.multiply and isinstance(result, Narrow) and result.dtype == np.float32:
+        if ufunc is np.multiply and isinstance(result, NarrowArray) and result.dtype == np.float32:
             result.product = np.multiply(*(_exact(one) for one in operands))
         return result
 
@@ -65,13 +67,15 @@ class Narrow(np.ndarray[Any, Any]):
         return self._narrowed(func(*_plain(tuple(args)), **_plain(dict(kwargs))))
 
     def _narrowed(self, result: Any) -> Any:
-        return narrowed(result, type(self).working)
+        return as_narrow_arrays(result, type(self).working)
 
 
-def narrowed(result: Any, working: np.dtype[Any]) -> Any:
-    """Converts arrays to `Narrow`, with float64 cast to `working`, and NumPy float64 scalars to Python numbers."""
+def as_narrow_arrays(result: Any, working: np.dtype[Any]) -> Any:
+    """Converts arrays to `NarrowArray`, with float64 cast to `working`, and NumPy float64 scalars to Python numbers."""
     if isinstance(result, tuple | list):
-        return type(result)(narrowed(one, working) for one in result) if type(result) in (tuple, list) else result
+        return (
+            type(result)(as_narrow_arrays(one, working) for one in result) if type(result) in (tuple, list) else result
+        )
     if isinstance(result, np.ndarray):
         plain = result.view(np.ndarray)
         if plain.dtype in (np.float64, np.complex128):
@@ -79,28 +83,28 @@ def narrowed(result: Any, working: np.dtype[Any]) -> Any:
         if type(result) is narrow_type(working) and plain.dtype == result.dtype:
             return result  # with its product
         return plain.view(narrow_type(working)) if plain.dtype.kind in "biufc" else plain
-    return weak(result)
+    return as_python_scalar(result)
 
 
-def weak(value: Any) -> Any:
+def as_python_scalar(value: Any) -> Any:
     """Converts a NumPy float64 scalar to a Python number, which adopts the type of arrays it is combined with."""
     return value.item() if isinstance(value, np.float64 | np.complex128) else value
 
 
-class Rounded(float):
+class RoundedNumber(float):
     """A number in the reference's code, or a scalar argument, whose arithmetic with other numbers is rounded to float32.
 
     Combined with arrays it acts as a Python number and adopts their type.
     """
 
 
-def _rounded_to_float32(value: float) -> Rounded:
+def _rounded_to_float32(value: float) -> RoundedNumber:
     with np.errstate(all="ignore"):
-        return Rounded(np.float32(value))
+        return RoundedNumber(np.float32(value))
 
 
-def _rounding(name: str) -> Callable[[Rounded, Any], Any]:
-    def operate(self: Rounded, other: Any) -> Any:
+def _rounding(name: str) -> Callable[[RoundedNumber, Any], Any]:
+    def operate(self: RoundedNumber, other: Any) -> Any:
         result = getattr(float, name)(self, other)
         return _rounded_to_float32(result) if type(result) is float else result
 
@@ -109,8 +113,8 @@ def _rounding(name: str) -> Callable[[Rounded, Any], Any]:
 
 for _name in ("add", "sub", "mul", "truediv", "pow"):
     for _side in ("", "r"):
-        setattr(Rounded, f"__{_side}{_name}__", _rounding(f"__{_side}{_name}__"))
-Rounded.__neg__ = lambda self: Rounded(-float(self))  # type: ignore[method-assign]
+        setattr(RoundedNumber, f"__{_side}{_name}__", _rounding(f"__{_side}{_name}__"))
+RoundedNumber.__neg__ = lambda self: RoundedNumber(-float(self))  # type: ignore[method-assign]
 
 
 def rounded_number(working: np.dtype[Any] | None) -> Callable[[float], float] | None:
@@ -121,19 +125,19 @@ def rounded_number(working: np.dtype[Any] | None) -> Callable[[float], float] | 
     return _rounded_to_float32 if working == np.float32 else None
 
 
-_NARROW_TYPES: dict[tuple[np.dtype[Any], bool], type[Narrow]] = {}
+_NARROW_TYPES: dict[tuple[np.dtype[Any], bool], type[NarrowArray]] = {}
 
 
-def narrow_type(working: np.dtype[Any]) -> type[Narrow]:
-    """Returns the subclass of `Narrow` for a floating type."""
+def narrow_type(working: np.dtype[Any]) -> type[NarrowArray]:
+    """Returns the subclass of `NarrowArray` for a floating type."""
     key = working, is_fused(working)
     if key not in _NARROW_TYPES:
-        _NARROW_TYPES[key] = type(f"Narrow_{working}", (Narrow,), {"working": working})
+        _NARROW_TYPES[key] = type(f"Narrow_{working}", (NarrowArray,), {"working": working})
     return _NARROW_TYPES[key]
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Narrow):
+    if isinstance(value, NarrowArray):
         return value.view(np.ndarray)
     if isinstance(value, tuple | list) and type(value) in (tuple, list):
         return type(value)(_plain(one) for one in value)
@@ -146,7 +150,7 @@ def _exact(value: Any) -> Any:
 
 
 def _operand(value: Any) -> Any:
-    return float(value) if isinstance(value, Rounded) else weak(_plain(value))
+    return float(value) if isinstance(value, RoundedNumber) else as_python_scalar(_plain(value))
 
 
 class ArrayModule:
@@ -170,7 +174,7 @@ class ArrayModule:
         if value is np.vectorize:
             return partial(_vectorized, self._working)
         if isinstance(value, type) or not callable(value):
-            return weak(value)
+            return as_python_scalar(value)
         return _ModuleFunction(value, self._working, keeps=name in _MAKERS)
 
 
@@ -192,7 +196,7 @@ class _ModuleFunction:
             keywords["dtype"] = self._working
         result = self._function(*arguments, **keywords)
         kept = self._keeps and keywords.get("dtype") is None and isinstance(result, np.ndarray)
-        return result if kept else narrowed(result, self._working)
+        return result if kept else as_narrow_arrays(result, self._working)
 
     def __getattr__(self, name: str) -> Any:
         """Returns a ufunc's method, such as `at` or `reduce`."""
@@ -215,7 +219,7 @@ def module_for(source: types.ModuleType, *, device: bool, working: np.dtype[Any]
     return source if working is None else ArrayModule(source, working)
 
 
-def rebuilt(
+def with_array_module(
     function: Callable[..., Any], directory: Path, *, device: bool, working: np.dtype[Any] | None
 ) -> Callable[..., Any]:
     """Returns a user's function with NumPy replaced in it and in the functions of the user's files that it calls.
@@ -240,7 +244,7 @@ def rebuilt_with(
     names: Mapping[str, Any] | None = None,
     number: Callable[[float], Any] | None = None,
 ) -> Callable[..., Any]:
-    """Returns the function as `rebuilt` does, with other replacements.
+    """Returns the function as `with_array_module` does, with other replacements.
 
     `module` returns the replacement of each module, `math` included. `names` are additional globals. `number` returns
     the replacement of each floating-point constant of the functions and of their modules.
@@ -308,7 +312,7 @@ class _Rebuilding:
         if isinstance(value, np.vectorize):
             return self._module(np).vectorize(self._value(value.pyfunc))
         if isinstance(value, np.generic):
-            return self._constant(weak(value))
+            return self._constant(as_python_scalar(value))
         if type(value) in (float, tuple):
             return self._constant(value)
         return self._imported(value)

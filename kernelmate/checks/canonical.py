@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.checks.passing import gathered
+from kernelmate.checks.argument_values import gathered
 from kernelmate.checks.precision import Array, is_inexact, module_of, on_device, on_host, wide
 from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import evaluate

@@ -12,13 +12,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from kernelmate.checks.case_launches import elements_at
 from kernelmate.checks.list_sizes import LEAST_LENGTH, has_lists, long_sizes, searched_sizes
 from kernelmate.checks.size_runs import tables_of
 from kernelmate.checks.sizes import KEPT, MOST_THREADS, key_of, reached_size, threads_at, usable
-from kernelmate.checks.trials import elements_of
 from kernelmate.errors import ContractError
 from kernelmate.records import Contract, Size, Version
-from kernelmate.source import argument_shapes, launch_shape, numpy_dtype, size_allowed
+from kernelmate.source import launch_shape, numpy_dtype, size_allowed
 from kernelmate.source.tokens import Token, lex
 
 BEYOND = 4
@@ -150,7 +150,7 @@ def _past_the_grid(version: Version, listed: Sequence[Size], tried: Sequence[Siz
     It is up to `passes` times as large as it must be.
     """
     contract = version.contract
-    base = min(listed, key=lambda size: _elements(contract, size))
+    base = min(listed, key=lambda size: elements_at(contract, size))
     few = {name: min(value, FEW) for name, value in base.items()}
     for name in base:
         try:
@@ -217,7 +217,7 @@ def unlaunchable_sizes(contract: Contract, listed: Sequence[Size], version: Vers
     mine, theirs = version.contract, baseline.contract
     if (mine.grid, mine.block) == (theirs.grid, theirs.block):
         return []
-    base = min(listed, key=lambda size: _elements(contract, size))
+    base = min(listed, key=lambda size: elements_at(contract, size))
     few = {name: min(value, FEW) for name, value in base.items()}
     largest = {name: max(size[name] for size in (*mine.sizes, *theirs.sizes, *listed)) for name in base}
     found: list[Size] = []
@@ -225,7 +225,7 @@ def unlaunchable_sizes(contract: Contract, listed: Sequence[Size], version: Vers
         sizes = ({**few, name: value} for power in range(1, 20) for value in (1 << power, 3 << power - 1))
         allowed = (
             size for size in sizes
-            if _elements(contract, {**largest, name: size[name]}) <= MOST_ELEMENTS_UNLAUNCHED
+            if elements_at(contract, {**largest, name: size[name]}) <= MOST_ELEMENTS_UNLAUNCHED
             and all(size_allowed(c, size) for c in (mine, theirs))
         )  # fmt: skip
         found += next(([size] for size in allowed if _launchable(theirs, size) and not _launchable(mine, size)), [])
@@ -371,7 +371,7 @@ def _around(
     """Yields sizes at and just beyond constants, for each name whose tried values are all at or below the constant."""
     threads = max(MOST_THREADS_AROUND, min(threads_at(contract, size) for size in listed))
     left = MOST_AROUND
-    base = min(listed, key=lambda size: _elements(contract, size))
+    base = min(listed, key=lambda size: elements_at(contract, size))
     few = [{other: min(most, FEW) for other, most in base.items()}]
     if contract.inputs is not None:
         # Lengths that such a function draws share all elements, so that few are long among several.
@@ -403,7 +403,7 @@ def capacity_sizes(contract: Contract, listed: Sequence[Size], tried: Sequence[S
         tried: sizes that are tried anyway.
     """
     threads = max(MOST_THREADS, min(threads_at(contract, size) for size in listed))
-    bases = sorted(listed, key=lambda size: _elements(contract, size))
+    bases = sorted(listed, key=lambda size: elements_at(contract, size))
     found: list[Size] = []
     for name in listed[0]:
         most = max(size[name] for size in (*tried, *found))
@@ -413,7 +413,7 @@ def capacity_sizes(contract: Contract, listed: Sequence[Size], tried: Sequence[S
     return tuple(found)
 
 
-def increased(value: int) -> Iterator[int]:
+def larger_values(value: int) -> Iterator[int]:
     """Yields values just above one, to meet a `require`: the next odd ones first, then multiples of powers of two."""
     for more in ROUNDS:
         yield value + more if more % 2 else -(-value // more) * more + more
@@ -424,18 +424,11 @@ def _grown(name: str, bases: Sequence[Size], most: int) -> Iterator[Size]:
     top = max(size[name] for size in bases)
     value = max(BEYOND * top, LEAST_BEYOND if top > KEPT else 0)
     while value > most:
-        for rounded in increased(value):
+        for rounded in larger_values(value):
             yield from ({**base, name: rounded} for base in bases[:1])
             yield {**{other: min(small, FEW) for other, small in bases[0].items()}, name: rounded}
             yield {**dict.fromkeys(bases[0], 1), name: rounded}
         value //= 2
-
-
-def _elements(contract: Contract, size: Size) -> int:
-    try:
-        return elements_of(argument_shapes(contract, size).values())
-    except ContractError:
-        return 0
 
 
 def _tokens(version: Version) -> list[Token]:

@@ -9,11 +9,11 @@ from typing import Literal
 
 from kernelmate.backends.base import RunResult
 from kernelmate.checks.answers import ExpectedOutputs
+from kernelmate.checks.case_launches import LaunchOutcome
 from kernelmate.checks.compare import Difference
-from kernelmate.checks.scalars import said
-from kernelmate.checks.timed import KeptLaunch
-from kernelmate.checks.tolerances import Allowed
-from kernelmate.checks.trials import LaunchOutcome
+from kernelmate.checks.scalars import varied_scalar_values
+from kernelmate.checks.timed import JudgedLaunch
+from kernelmate.checks.tolerances import MaximumErrors
 from kernelmate.records import Case, Contract, Finding, FindingCode, FirstWrong, Severity, Size, SizeMetrics
 
 Origin = Literal["contract", "own"]
@@ -65,12 +65,12 @@ class ObservedLaunch:
         """
         scalars = {name: array for name, array in self.outcome.given.items() if name not in self.outcome.result.arrays}
         outcome = replace(self.outcome, given=scalars, result=replace(self.outcome.result, arrays={}))
-        answer = None if self.answer is None else replace(self.answer, want={}, allowed=Allowed({}, {}))
+        answer = None if self.answer is None else replace(self.answer, want={}, allowed=MaximumErrors({}, {}))
         return replace(self, outcome=outcome, answer=answer)
 
 
 @dataclass(frozen=True, slots=True)
-class NotedFinding:
+class RecordedFinding:
     """A finding of a guard or the backend at a launch of this size; `guessed` if a guess of an inferred contract may cause it."""
 
     code: FindingCode
@@ -101,19 +101,19 @@ class CaseRecord:
     size: Size
     origin: Origin
     seen: list[ObservedLaunch] = field(default_factory=list)
-    noted: list[NotedFinding] = field(default_factory=list)
+    noted: list[RecordedFinding] = field(default_factory=list)
     degenerate: bool = False
     constant: tuple[str, str] | None = None
     counted: RunResult | None = None
     launched: bool = True
     unsteady: bool = False
     once: bool = False
-    kept: KeptLaunch | None = None
+    kept: JudgedLaunch | None = None
 
     def note(self, code: FindingCode, severity: Severity, found: tuple[str, str] | None) -> None:
         """Records the finding of a guard, once for each code."""
         if found is not None and not any(code == noted.code for noted in self.noted):
-            self.noted.append(NotedFinding(code, severity, found[1], buffer=found[0]))
+            self.noted.append(RecordedFinding(code, severity, found[1], buffer=found[0]))
 
     @property
     def judged(self) -> list[ObservedLaunch]:
@@ -153,7 +153,7 @@ class CaseRecord:
         Wrong launches come first.
         """
         seen = sorted(self.judged, key=lambda one: one.right is False, reverse=True)
-        found = (said(contract, self.size, one.outcome.given) for one in seen)
+        found = (varied_scalar_values(contract, self.size, one.outcome.given) for one in seen)
         return next(({name: value for name, (value, _) in some.items()} for some in found if some), None)
 
     def shot(self, inputs: int, poison: int) -> ObservedLaunch | None:

@@ -12,8 +12,22 @@ import numpy as np
 from kernelmate.backends.base import Run
 from kernelmate.checks.alignment import shift_text
 from kernelmate.checks.answers import ExpectedOutputs
-from kernelmate.checks.case_records import CaseRecord, NotedFinding, ObservedLaunch, Origin
-from kernelmate.checks.compare import Difference, nan_in, near, passes
+from kernelmate.checks.case_launches import (
+    CHEAP_ELEMENTS,
+    FIRST,
+    OTHER,
+    REPEATED_ELEMENTS,
+    REPEATED_SCHEDULES,
+    SELECTED,
+    SUGGESTED,
+    Bench,
+    LaunchOutcome,
+    PlannedLaunch,
+    elements_of,
+    plan,
+)
+from kernelmate.checks.case_records import CaseRecord, ObservedLaunch, Origin, RecordedFinding
+from kernelmate.checks.compare import Difference, is_right, is_within_tolerance, nan_in
 from kernelmate.checks.guards import (
     compensated,
     constant_output,
@@ -34,21 +48,7 @@ from kernelmate.checks.precision import Arrays, is_inexact, module_of
 from kernelmate.checks.size_plan import PlannedSize
 from kernelmate.checks.sizes import MOST_ELEMENTS
 from kernelmate.checks.styles import NORMAL, WIDE_INTEGERS, InputStyle, styles_of
-from kernelmate.checks.timed import KeptLaunch
-from kernelmate.checks.trials import (
-    CHEAP_ELEMENTS,
-    FIRST,
-    OTHER,
-    REPEATED_ELEMENTS,
-    REPEATED_SCHEDULES,
-    SELECTED,
-    SUGGESTED,
-    Bench,
-    LaunchOutcome,
-    PlannedLaunch,
-    elements_of,
-    plan,
-)
+from kernelmate.checks.timed import JudgedLaunch
 from kernelmate.errors import ContractError, ReferenceFailed
 from kernelmate.records import Contract, Finding, FindingCode, Severity, Size
 from kernelmate.source import argument_shapes, size_allowed
@@ -213,13 +213,13 @@ class CaseJudge:
         """Keeps the arrays of a listed size's first launch if the limit of kept bytes allows it."""
         first = record.shot(FIRST, 0) if record.origin == "contract" and self._keep_bytes else None
         if first is not None:
-            kept = KeptLaunch(first.outcome, first.answer)
+            kept = JudgedLaunch(first.outcome, first.answer)
             held = kept.nbytes if not self.oracle.large(record.size) else 0  # on the GPU, where memory suffices
             if held <= self._keep_bytes:
                 self._keep_bytes -= held
                 record.kept = kept
 
-    def again(self, record: CaseRecord) -> KeptLaunch:
+    def again(self, record: CaseRecord) -> JudgedLaunch:
         """Repeats the launch of a size whose arrays exceeded the limit and were not kept.
 
         Raises:
@@ -229,7 +229,7 @@ class CaseJudge:
         given = self.oracle.inputs(record.size, shot)
         theirs = self.oracle.theirs(record.size, shot, given)
         answer = self.oracle.answer(record.size, shot, given, theirs)
-        return KeptLaunch(self.bench.run(record.size, shot, given), answer)
+        return JudgedLaunch(self.bench.run(record.size, shot, given), answer)
 
     def _launch(
         self, record: CaseRecord, shot: PlannedLaunch, tried: PlannedSize, *, count: bool
@@ -330,7 +330,7 @@ class CaseJudge:
         for finding in outcome.result.findings:
             severity = finding.severity
             if severity == "error":
-                # No launch follows a hang, so that it is told even where it is not held against the version.
+                # No launch follows a hang, so it is reported even if it does not reject the version.
                 held = weight or ("warning" if finding.code == FindingCode.HANG else None)
                 if held is None:
                     continue
@@ -344,7 +344,7 @@ class CaseJudge:
                 severity = "warning"
             moved = f", with {shift_text(outcome.shot.misalign)}" * bool(outcome.shot.misalign)
             text = finding.message + moved + both
-            record.noted.append(NotedFinding(finding.code, severity, text, finding, guessed=guessed))
+            record.noted.append(RecordedFinding(finding.code, severity, text, finding, guessed=guessed))
 
     def _is_of_a_guess(self, finding: Finding, theirs: frozenset[str]) -> bool:
         """Returns True for an access that a guessed size or shape may have made wrong, unless only a candidate makes it so."""
@@ -384,7 +384,7 @@ class CaseJudge:
                 record.note(FindingCode.STATEFUL, first.weight, found)
                 if self.bench.hung:
                     said = "a launch that has ended before does not end on a freshly loaded module"
-                    record.noted.append(NotedFinding(FindingCode.HANG, first.weight, said))
+                    record.noted.append(RecordedFinding(FindingCode.HANG, first.weight, said))
         if again is not None and not self.bench.hung:
             self._note_order(record, first, again)
             self._note_repeats(record, first)
@@ -467,7 +467,7 @@ def _nan_for_infinity(outcome: LaunchOutcome, answer: ExpectedOutputs, *, known:
             infinite = np.isinf(want.astype(got.dtype)) & (np.isfinite(want) if known else True)
         places = nan_in(got) & infinite
         mended = np.where(places, want, got).astype(got.dtype)
-        if not passes(name, mended, want, answer.allowed.error[name]):
+        if not is_right(name, mended, want, answer.allowed.error[name]):
             return False
     return True
 
@@ -479,10 +479,10 @@ def _is_degenerate(contract: Contract, first: ObservedLaunch, other: ObservedLau
         return False
     arrays, want, allowed = first.outcome.result.arrays, answer.want, answer.allowed.error
     zeros = {n: module_of(arrays[n]).zeros(w.shape, arrays[n].dtype) for n, w in want.items()}
-    zero = all(passes(n, zeros[n], w, allowed[n]) for n, w in want.items())
+    zero = all(is_right(n, zeros[n], w, allowed[n]) for n, w in want.items())
     outputs = [a for a in contract.args if a.direction in ("out", "inout")]
     unchanged = all(
-        a.direction == "inout" and passes(a.name, first.outcome.given[a.name], want[a.name], allowed[a.name])
+        a.direction == "inout" and is_right(a.name, first.outcome.given[a.name], want[a.name], allowed[a.name])
         for a in outputs
     )
     takes = any(a.direction in ("in", "inout") for a in contract.args)
@@ -494,5 +494,5 @@ def _apart(first: ObservedLaunch, other: ObservedLaunch) -> Iterator[str]:
     if first.answer is None or other.answer is None:
         return
     for name, want in first.answer.want.items():
-        if not near(want, other.answer.want[name], first.answer.allowed.error[name]):
+        if not is_within_tolerance(want, other.answer.want[name], first.answer.allowed.error[name]):
             yield name

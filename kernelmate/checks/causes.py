@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from kernelmate.checks.case_launches import elements_of
 from kernelmate.checks.case_records import CaseRecord, ObservedLaunch
-from kernelmate.checks.scalars import said
-from kernelmate.checks.trials import elements_of
+from kernelmate.checks.scalars import varied_scalar_values
 from kernelmate.records import Contract, FindingCode, Severity, Size
 from kernelmate.source import argument_shapes
 from kernelmate.source.render import string_list
@@ -157,7 +157,7 @@ def _argument(one: _Wrong) -> str | None:
 def _sentence(contract: Contract, code: FindingCode, example: _Wrong, counted: tuple[int, int]) -> str:
     difference = next(d for d in example.seen.differences if not d.right)
     text = f"at {size_text(example.record.size)}"
-    scalars = said(contract, example.record.size, example.seen.outcome.given)
+    scalars = varied_scalar_values(contract, example.record.size, example.seen.outcome.given)
     if scalars:
         text += "".join(f", with {name} = {value!r}" for name, (value, _) in scalars.items())
         text += " (the contract says " + ", ".join(f"{usual:g}" for _, usual in scalars.values()) + "),"
@@ -213,8 +213,8 @@ def assumed_divisibility(
         records: the records of the sizes that were tried.
         attempt: judges one more size; None if it cannot be tried.
     """
-    good = [one.size for one in records if one.launched and not failed(one)]
-    bad = [one.size for one in records if one.launched and failed(one)]
+    good = [one.size for one in records if one.launched and not is_wrong_size(one)]
+    bad = [one.size for one in records if one.launched and is_wrong_size(one)]
     if not good or len(bad) < LEAST_WRONG:
         return ()
     for condition in _conditions(good, bad):
@@ -223,7 +223,7 @@ def assumed_divisibility(
             continue
         size = {**good[-1], **{name: MULTIPLE * divisor for name, divisor in condition}}
         seen = next((one for one in records if one.size == size), None) or attempt(size)
-        if seen is not None and not failed(seen):
+        if seen is not None and not is_wrong_size(seen):
             return tuple(f"{name} % {divisor} == 0" for name, divisor in condition)
         bad.append(size)
     return ()
@@ -231,14 +231,14 @@ def assumed_divisibility(
 
 def divisibility_sentence(conditions: Sequence[str], records: Sequence[CaseRecord]) -> str:
     """Returns a sentence that states the conditions a kernel relies on, and the `require` line to add."""
-    wrong = sum(failed(record) for record in records)
+    wrong = sum(is_wrong_size(record) for record in records)
     return (
         f"assumes {' and '.join(conditions)}: it fails at {wrong} of {len(records)} sizes, at none where that holds; write "
         f"require = {string_list(tuple(conditions))} into the contract"
     )
 
 
-def failed(record: CaseRecord) -> bool:
+def is_wrong_size(record: CaseRecord) -> bool:
     """Returns True if a size is wrong, or has a finding that would reject a version there."""
     return record.correct is False or any(noted.severity in ("error", "warning") for noted in record.noted)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from kernelmate.checks.capacity import BEYOND, has_new_limits
+from kernelmate.checks.case_launches import CHEAP_ELEMENTS, elements_of
 from kernelmate.checks.guards.lost_bits import has_arithmetic
 from kernelmate.checks.positions import (
     ArgumentUses,
@@ -22,7 +23,6 @@ from kernelmate.checks.precision import is_float, is_inexact
 from kernelmate.checks.scalars import nearby
 from kernelmate.checks.size_plan import PlannedSize
 from kernelmate.checks.styles import InputStyle, is_free
-from kernelmate.checks.trials import CHEAP_ELEMENTS, elements_of
 from kernelmate.errors import ContractError
 from kernelmate.records import Argument, Contract, Size, Version
 from kernelmate.source import argument_shapes, launch_shape, numpy_dtype, scalar_value

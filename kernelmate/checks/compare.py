@@ -103,7 +103,7 @@ def _in_tolerances(got: Array, want: Array, same: Array, absolute: Array, allowe
     return ratio
 
 
-def passes(argument: str, got: Array, want: Array, allowed: Array) -> bool:
+def is_right(argument: str, got: Array, want: Array, allowed: Array) -> bool:
     """Returns True if an output is right; compares its first `GLANCED` elements first, and stops if they are wrong."""
     few = tuple(array.reshape(-1)[:GLANCED] for array in (got, want, allowed))
     if got.size > GLANCED and not compare(argument, *few).right:
@@ -111,7 +111,7 @@ def passes(argument: str, got: Array, want: Array, allowed: Array) -> bool:
     return compare(argument, got, want, allowed).right
 
 
-def near(one: Array, two: Array, allowed: Array) -> bool:
+def is_within_tolerance(one: Array, two: Array, allowed: Array) -> bool:
     """Returns True if no two elements of expected outputs differ by more than the tolerance."""
     working = np.complex128 if "c" in (one.dtype.kind, two.dtype.kind) else np.float64
     flat = tuple(array.reshape(-1) for array in (one, two, allowed))

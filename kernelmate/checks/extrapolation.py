@@ -42,7 +42,7 @@ from kernelmate.checks.sizes import SmallSizes
 from kernelmate.checks.tolerances import (
     KERNEL_MOVE,
     MOST_TERMS,
-    Allowed,
+    MaximumErrors,
     ToleranceParts,
     accumulating_dtype,
     measured,
@@ -99,7 +99,7 @@ class OutputLaw:
         blend: exponent of an element's own step in its pooled step.
         moved: factor from the pooled step to the sensitivity, in unit roundoffs.
         inner: factor from the pooled step to the inner loss, in unit roundoffs.
-        step: root mean square of the step at `Law.size`, per unit roundoff.
+        step: root mean square of the step at `ToleranceLaw.size`, per unit roundoff.
         exponents: exponents of its growth with each size name.
         spread: ratio of the high to the low quantile of extrapolated over full tolerance at the measured sizes.
     """
@@ -114,7 +114,7 @@ class OutputLaw:
 
 
 @dataclass(frozen=True, slots=True)
-class Law:
+class ToleranceLaw:
     """Growth law of the tolerances of a contract and a reference, measured at small sizes.
 
     Attributes:
@@ -149,7 +149,7 @@ Draw = Callable[[Size, int], Arrays]
 def law_of(
     contract: Contract, reference: Reference, sizes: SmallSizes, draw: Draw, seed: tuple[int, ...], *,
     exact: bool = True,
-) -> Law:  # fmt: skip
+) -> ToleranceLaw:  # fmt: skip
     """Measures the law that large sizes use, at small sizes.
 
     Args:
@@ -183,15 +183,15 @@ def law_of(
             before, after = _step(at_base, name), _step(at_probe, name)
             steps[name][changed] = _snapped(math.log(after / before) / ratio) if before and after else 0.0
     bare = {name: OutputLaw("size", 0.0, 1.0, 0.0, _step(at_base, name), steps[name], math.inf) for name in names}
-    law = Law(dict(sizes.base), max((one.terms for one in first.full.values()), default=1.0), terms, bare)
+    law = ToleranceLaw(dict(sizes.base), max((one.terms for one in first.full.values()), default=1.0), terms, bare)
     outputs = {name: _output_law(contract, law, at_larger, name) for name in names}
     return replace(law, outputs=outputs)
 
 
-def carried(
-    contract: Contract, law: Law, reference: Reference, arrays: Arrays, size: Size, want: Expected,
+def extrapolated_tolerances(
+    contract: Contract, law: ToleranceLaw, reference: Reference, arrays: Arrays, size: Size, want: Expected,
     seed: tuple[int, ...], *, exact: bool = True,
-) -> Allowed:  # fmt: skip
+) -> MaximumErrors:  # fmt: skip
     """Returns the tolerances at a large size; evaluates the reference once.
 
     Args:
@@ -305,7 +305,7 @@ def _pooled(law: OutputLaw, step: Array, want: Array, given: Arrays, expected: f
     return pool
 
 
-def _output_law(contract: Contract, law: Law, samples: Sequence[_Sample], name: str) -> OutputLaw:
+def _output_law(contract: Contract, law: ToleranceLaw, samples: Sequence[_Sample], name: str) -> OutputLaw:
     """Chooses the pooling with the best agreement of extrapolated and full tolerances at a small size."""
     bare, want = law.outputs[name], samples[0].want[name]
     if want.size == 0 or not bare.step:

@@ -24,7 +24,7 @@ from kernelmate.checks.guards import (
 )
 from kernelmate.checks.precision import Array, Arrays
 from kernelmate.checks.styles import InputStyle
-from kernelmate.checks.timed import KeptLaunch, Timed
+from kernelmate.checks.timed import JudgedLaunch, LaunchTimes
 from kernelmate.compiler.disassembly import sass
 from kernelmate.errors import CompilerUnavailable
 from kernelmate.records import Compiled, Contract, Finding, FindingCode, Version
@@ -70,7 +70,7 @@ def _sass(compiled: Compiled) -> str | None:
 
 
 def later_findings(
-    contract: Contract, kept: KeptLaunch | None, timed: Timed
+    contract: Contract, kept: JudgedLaunch | None, timed: LaunchTimes
 ) -> Iterator[tuple[FindingCode, str, str | None]]:
     """Yields a code, a sentence, and the output concerned, for each error in launches after the judged one.
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelmate.checks.answers import BaselineOutputs, ExpectedOutputs
+from kernelmate.checks.case_launches import OTHER, Bench, PlannedLaunch
 from kernelmate.checks.case_records import CaseRecord
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.positions import ArgumentUses, has_running_product, uses_of
 from kernelmate.checks.precision import Arrays
 from kernelmate.checks.scalars import counted_names, has_switches, loops, varied_names
 from kernelmate.checks.sizes import key_of
-from kernelmate.checks.styles import NORMAL, ONE_MAGNITUDE, SMALLEST, InputStyle, milder
-from kernelmate.checks.trials import OTHER, Bench, PlannedLaunch
+from kernelmate.checks.styles import NORMAL, ONE_MAGNITUDE, SMALLEST, InputStyle, milder_style
 from kernelmate.checks.values import plantable
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, Size
@@ -288,7 +288,7 @@ class InputSelection:
         """Returns the next milder style; None if there is none."""
         style = shot.style
         if not style.vary and not style.planted:
-            return milder(style, size, self._integers(), failed=failed)
+            return milder_style(style, size, self._integers(), failed=failed)
         if style.zeros or style.negative:
             return replace(style, zeros=False, negative=False)
         parts = len(style.vary) + style.planted

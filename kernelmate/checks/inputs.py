@@ -32,10 +32,10 @@ from kernelmate.checks.values import (
     plant_chains,
     plant_constants,
     repeated,
-    sided,
     strided,
     tie,
     wide_integers,
+    with_infinite_halves,
 )
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Argument, Contract, Size
@@ -43,7 +43,7 @@ from kernelmate.source import argument_shapes, evaluate, numpy_dtype, parse_dist
 from kernelmate.source.distributions import LIVE
 
 
-def otherwise(argument: Argument) -> str | None:
+def fallback_distribution(argument: Argument) -> str | None:
     """Returns the distribution of an argument at sizes other than its live array's, or its only distribution."""
     if argument.distribution is None or not argument.distribution.lstrip().startswith(f"{LIVE}("):
         return argument.distribution
@@ -218,7 +218,7 @@ def draw(
     constants = dict(style.constants)
     for a in arguments:
         live = live_array(a, shapes[a.name], directory, rng, first=first)
-        left = replace(a, distribution=otherwise(a))
+        left = replace(a, distribution=fallback_distribution(a))
         made[a.name] = _array(left, shapes[a.name], size, rng, style, directory) if live is None else live
         if style.planted and live is None and a.direction in ("in", "inout") and a.name not in style.positions:
             made[a.name] = plant(left, made[a.name], size, edges, rng, alone=style.alone)
@@ -344,7 +344,7 @@ def _floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: Input
     if style.name in ("strided", "close"):
         return _arranged(_cast(rng.standard_normal(shape), dtype), style, rng)
     if style.name == "sides":
-        return _cast(sided(shape, rng_module(rng)), dtype)
+        return _cast(with_infinite_halves(shape, rng_module(rng)), dtype)
     if style.name == "denormals":
         return _cast(rng.uniform(-1, 1, shape) * bounds.smallest_normal, dtype)
     if not style.specials and not isinstance(rng, DeviceRandom):

@@ -16,23 +16,23 @@ from kernelmate.backends.base import (
     UnsupportedInstruction,
 )
 from kernelmate.checks.canonical import canonical
-from kernelmate.checks.case_records import CaseRecord, NotedFinding, Origin, never_read, printed
+from kernelmate.checks.case_launches import HUNG_FACTOR, Bench, bench_of
+from kernelmate.checks.case_records import CaseRecord, Origin, RecordedFinding, never_read, printed
 from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.causes import assumed_divisibility, causes_of, divisibility_sentence, size_text
+from kernelmate.checks.environment_launches import with_environment_findings
 from kernelmate.checks.findings import lines_placed, message_placed, placed, ranked
 from kernelmate.checks.guard_findings import code_findings, later_findings
 from kernelmate.checks.guards import assumptions, far_indices, persistent_variables, unread_scalars
 from kernelmate.checks.inputs import only_written
-from kernelmate.checks.laws import MEDIUM_ELEMENTS, elements_at
+from kernelmate.checks.large_references import reference_bench
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
-from kernelmate.checks.other_surroundings import with_surroundings
-from kernelmate.checks.placing import reference_bench
 from kernelmate.checks.precision import Array
+from kernelmate.checks.reference_facts import MEDIUM_ELEMENTS, elements_at
 from kernelmate.checks.size_choice import chosen_sizes, smaller_size
 from kernelmate.checks.size_plan import PlannedSize, check_memory
 from kernelmate.checks.stages import StageJudge
-from kernelmate.checks.timed import KeptLaunch, Model, Timed, TimedLaunch, Timer, compared
-from kernelmate.checks.trials import HUNG_FACTOR, Bench, bench_of
+from kernelmate.checks.timed import JudgedLaunch, LaunchTimes, Model, TimedLaunch, Timer, checked_library_time
 from kernelmate.errors import ContractError, KernelmateError, LaunchTooLarge, ReferenceFailed
 from kernelmate.records import (
     AS_BASELINE,
@@ -94,7 +94,7 @@ def judge(task: JudgeTask, backend: Backend, progress: Progress, timer: Timer, m
         raise
 
 
-def foresee(task: JudgeTask, backend: Backend, progress: Progress) -> None:
+def start_launches(task: JudgeTask, backend: Backend, progress: Progress) -> None:
     """Starts the launches needed to judge a task, if the backend can launch in advance.
 
     Errors are left to the judgement itself.
@@ -164,7 +164,7 @@ class _Judge:
         if not any(one.severity == "error" for one in wrong_stages):
             self._explain()
         if not (self.task.glance or self.backend.poisoned):
-            self.findings = with_surroundings(
+            self.findings = with_environment_findings(
                 self.findings, self.task, self.bench, self.baseline, self.oracle, self.records
             )
             self.findings += self._far_findings()
@@ -292,7 +292,7 @@ class _Judge:
             FindingCode.TIME_LIMIT, "error", f"at {size_text(size)}: {error} The baseline stays within it. {hint}"
         )
 
-    def _keep(self, record: CaseRecord, noted: NotedFinding) -> None:
+    def _keep(self, record: CaseRecord, noted: RecordedFinding) -> None:
         where = f"at {size_text(record.size)}: {message_placed(noted.message, self.version.unit)}"
         if record.origin == "own" and not self.compared and noted.severity == "warning" and not noted.guessed:
             where += "; if such sizes are not meant, say so with `require` in the contract"
@@ -391,8 +391,8 @@ class _Judge:
         shape = self.bench.shape(record.size)
         lines = None if counted.counters is None else lines_placed(counted.lines, self.version.unit)
         launch = self._timed_launch(record, headline=headline, sizes=sizes)
-        timed = self.timer(launch) or Timed(None)
-        against = tuple(compared(one, self.contract, record.size, record.kept) for one in timed.against)
+        timed = self.timer(launch) or LaunchTimes(None)
+        against = tuple(checked_library_time(one, self.contract, record.size, record.kept) for one in timed.against)
         self._hold_to_judged(record, timed)
         work, predicted = (None, None) if self.model is None else self.model(self.version, shape, counted)
         return SizeMetrics(
@@ -431,7 +431,7 @@ class _Judge:
         kept = record.kept = record.kept or self.cases.again(record)
         return bench.launch(record.size, kept.outcome.shot, kept.outcome.given)
 
-    def _hold_to_judged(self, record: CaseRecord, timed: Timed) -> None:
+    def _hold_to_judged(self, record: CaseRecord, timed: LaunchTimes) -> None:
         """Checks that timed launches gave the judged outputs; afterwards the arrays are released."""
         kept, record.kept = record.kept, None
         where = f"at {size_text(record.size)}"
@@ -444,7 +444,7 @@ class _Judge:
         for code, message, buffer in later_findings(self.contract, kept, timed):
             self._add(code, "error", f"{where}: {message}", buffer)
 
-    def _comparable(self, size: Size, kept: KeptLaunch, timed: Timed) -> Timed:
+    def _comparable(self, size: Size, kept: JudgedLaunch, timed: LaunchTimes) -> LaunchTimes:
         """Returns timed launches with outputs in the canonical form of judged outputs."""
 
         def changed(arrays: Mapping[str, Array]) -> dict[str, Array]:

@@ -22,28 +22,18 @@ from kernelmate.checks.answers import (
     forget_device,
     near_ties,
     nearly_met,
-    thorough,
+    thorough_answers,
     with_ties,
 )
+from kernelmate.checks.case_launches import Bench, LaunchOutcome, PlannedLaunch, inputs_for
 from kernelmate.checks.compare import Difference, absolute_error
 from kernelmate.checks.evaluations import Expected, ObservedReference, Reference
-from kernelmate.checks.extrapolation import carried
+from kernelmate.checks.extrapolation import extrapolated_tolerances
 from kernelmate.checks.guard_findings import binding
 from kernelmate.checks.guards import lost_nan
 from kernelmate.checks.guards.lost_bits import has_arithmetic
 from kernelmate.checks.inputs import DeviceRandom
-from kernelmate.checks.laws import (
-    DEVICE_ELEMENTS,
-    LARGE_ELEMENTS,
-    LONG_S,
-    MEDIUM_ELEMENTS,
-    ReferenceFacts,
-    elements_at,
-    kept,
-    learn,
-    seconds_of,
-)
-from kernelmate.checks.placing import (
+from kernelmate.checks.large_references import (
     ReferenceUnavailable,
     kernel_reference,
     on_device_or_host,
@@ -52,9 +42,26 @@ from kernelmate.checks.placing import (
 )
 from kernelmate.checks.precision import Array, Arrays, is_inexact, on_device, wide
 from kernelmate.checks.reference import python_reference
+from kernelmate.checks.reference_facts import (
+    DEVICE_ELEMENTS,
+    LARGE_ELEMENTS,
+    LONG_S,
+    MEDIUM_ELEMENTS,
+    ReferenceFacts,
+    elements_at,
+    learn,
+    seconds_of,
+    stored_facts,
+)
 from kernelmate.checks.styles import InputStyle
-from kernelmate.checks.tolerances import BASELINE_FACTOR, derive, loosened, rounded_outputs, stated, with_vanished
-from kernelmate.checks.trials import Bench, LaunchOutcome, PlannedLaunch, inputs_for
+from kernelmate.checks.tolerances import (
+    BASELINE_FACTOR,
+    contract_tolerance,
+    derive,
+    rounded_outputs,
+    with_baseline_error,
+    with_vanished,
+)
 from kernelmate.checks.userfiles import content, stamp
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, JudgeTask, Size, Version
@@ -176,7 +183,7 @@ class Oracle:
         if self.independent:
             answer = self._known_answer(size, shot, given)
             if answer is not None and theirs is not None and theirs.off:
-                allowed = replace(answer.allowed, error=loosened(answer.allowed.error, theirs.off))
+                allowed = replace(answer.allowed, error=with_baseline_error(answer.allowed.error, theirs.off))
                 return replace(answer, allowed=allowed)
             if answer is not None:
                 return answer
@@ -206,7 +213,7 @@ class Oracle:
             seconds = 0.0 if self._on_device(size) else self._seconds_taken(size)
             with self._evaluating(size, given) as reference:
                 task = self.contract, reference, given, size
-                more = thorough(answer, task, self._seed(shot), seconds) if close else more
+                more = thorough_answers(answer, task, self._seed(shot), seconds) if close else more
                 more = with_ties(more, task, self._seed(shot), seconds) if whole else more
         if more is not answer:
             ANSWERS.replace(self._key(size, shot), more)
@@ -411,13 +418,13 @@ class Oracle:
         contract, seed = self.contract, (self._task.seed % 2**64, shot.inputs)
         if contract.tolerance is not None or not rounded_outputs(contract, want):
             return ExpectedOutputs(
-                want, stated(contract, want), "derived" if contract.tolerance is None else "contract"
+                want, contract_tolerance(contract, want), "derived" if contract.tolerance is None else "contract"
             )
         if not self.large(size):
             allowed = derive(contract, reference, given, size, want, seed, exact=exact)
             return ExpectedOutputs(want, with_vanished(contract, allowed, want, given) if exact else allowed)
         law = self._learnt(reference, whose, size, exact=exact).law
-        allowed = carried(contract, law, reference, given, size, want, seed, exact=exact)
+        allowed = extrapolated_tolerances(contract, law, reference, given, size, want, seed, exact=exact)
         return ExpectedOutputs(want, with_vanished(contract, allowed, want, given) if exact else allowed, "carried")
 
     def _learnt(self, reference: Reference, whose: str, size: Size, *, exact: bool) -> ReferenceFacts:
@@ -433,7 +440,7 @@ class Oracle:
             files = [content(where, self.directory) for where in (self.contract.reference, self.contract.inputs)]
             by = None if self._kernel is None else self._kernel.version.compiled.binary
             lasting = (self._context[0], by, files, key[1:], self._on_device(size))
-            _LEARNT[key] = kept(lasting, lambda: self._learn(reference, size, exact=exact))
+            _LEARNT[key] = stored_facts(lasting, lambda: self._learn(reference, size, exact=exact))
         return _LEARNT[key]
 
     def _learn(self, reference: Reference, size: Size, *, exact: bool) -> ReferenceFacts:

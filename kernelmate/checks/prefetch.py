@@ -6,13 +6,13 @@ import contextlib
 from collections.abc import Callable
 
 from kernelmate.backends.base import Backend, SupportsBackgroundLaunch, UnsupportedInstruction
+from kernelmate.checks.case_launches import Bench, bench_of, elements_of, plan
 from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.input_selection import other_style
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.scalars import loops
 from kernelmate.checks.size_plan import PlannedSize, tried_sizes
 from kernelmate.checks.styles import NORMAL, WIDE_INTEGERS
-from kernelmate.checks.trials import Bench, bench_of, elements_of, plan
 from kernelmate.errors import KernelmateError
 from kernelmate.records import JudgeTask
 from kernelmate.source import argument_shapes, size_allowed

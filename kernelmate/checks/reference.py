@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from kernelmate.checks import reference_process
-from kernelmate.checks.array_modules import module_for, narrow_type, rebuilt, rounded_number
+from kernelmate.checks.array_modules import module_for, narrow_type, rounded_number, with_array_module
 from kernelmate.checks.canonical import canonical
 from kernelmate.checks.device_arrays import DeviceArray, NotAvailable, unwrapped
 from kernelmate.checks.evaluations import Expected, Reference
@@ -180,7 +180,7 @@ class _UserFunction:
         elif key not in self._rebuilt:
             folder = (self._directory / (contract.reference or "").rpartition(":")[0]).parent
             self._rebuilt[key] = _with_module(
-                contract, lambda: rebuilt(self._function, folder, device=device, working=working)
+                contract, lambda: with_array_module(self._function, folder, device=device, working=working)
             )
         with np.errstate(all="ignore"):
             returned = call_user(self._rebuilt[key], given, contract.reference or "", self._directory)

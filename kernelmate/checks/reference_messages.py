@@ -92,7 +92,7 @@ class EvaluationFailed(msgspec.Struct, frozen=True, tag=True):
     hint: str | None
 
 
-class NoMemory(msgspec.Struct, frozen=True, tag=True):
+class AllocationFailed(msgspec.Struct, frozen=True, tag=True):
     """Reply: an allocation failed."""
 
     number: int
@@ -103,4 +103,4 @@ Call: TypeAlias = tuple[Arrays, np.dtype[Any] | None]
 """One evaluation: the arguments' arrays, and the floating dtype to compute in; None is float64."""
 
 Request: TypeAlias = LoadReference | EvaluateReference | MakeInputs | TraceReference
-Answer: TypeAlias = ReferenceLoaded | ArraysMade | ReferenceTraced | EvaluationFailed | NoMemory
+Answer: TypeAlias = ReferenceLoaded | ArraysMade | ReferenceTraced | EvaluationFailed | AllocationFailed

@@ -24,6 +24,7 @@ import numpy as np
 
 from kernelmate.checks.precision import FUSED, Array, Arrays, is_fused, is_inexact
 from kernelmate.checks.reference_messages import (
+    AllocationFailed,
     Answer,
     ArraysMade,
     Call,
@@ -32,7 +33,6 @@ from kernelmate.checks.reference_messages import (
     EvaluationFailed,
     LoadReference,
     MakeInputs,
-    NoMemory,
     ReferenceLoaded,
     ReferenceTraced,
     Request,
@@ -179,7 +179,7 @@ class ReferenceProcess:
             self._break(contract, None)
         if answer.number != request.number:
             self._break(contract, "sent the reply to another request")
-        if isinstance(answer, NoMemory):
+        if isinstance(answer, AllocationFailed):
             raise MemoryError(answer.detail)
         if isinstance(answer, EvaluationFailed):
             raise ReferenceFailed(

@@ -188,7 +188,7 @@ def _whole(value: int, dtype: np.dtype[Any], rng: np.random.Generator, *, zeros:
     return int(rng.choice(fitting)) if fitting else value
 
 
-def said(contract: Contract, size: Size, given: dict[str, Array]) -> dict[str, tuple[float, float]]:
+def varied_scalar_values(contract: Contract, size: Size, given: dict[str, Array]) -> dict[str, tuple[float, float]]:
     """Returns, for each scalar that the inputs of a launch varied, its value and the contract's."""
     found = {}
     for argument in contract.args:

@@ -11,7 +11,7 @@ from kernelmate.checks.capacity import (
     MOST_ELEMENTS_AROUND,
     MOST_THREADS_AROUND,
     further_sizes,
-    increased,
+    larger_values,
     unlaunchable_sizes,
     workers_at,
 )
@@ -19,9 +19,9 @@ from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.causes import size_text
 from kernelmate.checks.code_inputs import suggested_styles, with_styles
 from kernelmate.checks.code_sizes import code_sizes
-from kernelmate.checks.guards import surroundings
-from kernelmate.checks.laws import MEDIUM_ELEMENTS, elements_at
+from kernelmate.checks.guards import launch_environment
 from kernelmate.checks.oracle import Oracle
+from kernelmate.checks.reference_facts import MEDIUM_ELEMENTS, elements_at
 from kernelmate.checks.size_plan import PlannedSize, selected_sizes, tried_sizes
 from kernelmate.checks.sizes import holding_size, usable
 from kernelmate.checks.styles import COUNTED, LARGEST_SUMS, narrow_inputs
@@ -64,7 +64,7 @@ def chosen_sizes(
     if not task.own_sizes:
         return [PlannedSize(size, "contract") for size in listed], []
     baseline = task.baseline if compared else None
-    taken = surroundings.dependence(version, contract)
+    taken = launch_environment.dependence(version, contract)
     aligned = taken is not None and taken.aligned
     sizes, beyond = tried_sizes(contract, listed, task.seed, conditions if compared else (), aligned=aligned)
     narrow = narrow_inputs(contract) if compared else ()
@@ -114,7 +114,7 @@ def smaller_size(contract: Contract, size: Size, tried: Sequence[Size]) -> Size 
     name = max(size, key=lambda each: size[each] / max(1, most[each]), default=None)
     if name is None:
         return None
-    larger = (value for value in increased(size[name] // SMALLER) if most[name] < value < size[name])
+    larger = (value for value in larger_values(size[name] // SMALLER) if most[name] < value < size[name])
     found = ({**size, name: value} for value in larger)
     return next((one for one in found if usable(contract, one, MOST_THREADS_AROUND, MOST_ELEMENTS_AROUND)), None)
 

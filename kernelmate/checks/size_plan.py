@@ -9,12 +9,11 @@ from typing import NamedTuple
 from kernelmate.backends.base import EmulationTooLarge
 from kernelmate.backends.processes import available_memory
 from kernelmate.checks.alignment import Shift, every_shift, shifts_of
+from kernelmate.checks.case_launches import CHEAP_ELEMENTS, elements_at
 from kernelmate.checks.case_records import Origin
-from kernelmate.checks.directed import SizeLookup, directed_sizes
+from kernelmate.checks.condition_sizes import SizeLookup, directed_sizes
 from kernelmate.checks.sizes import covering_sizes, key_of, own_sizes
 from kernelmate.checks.styles import InputStyle
-from kernelmate.checks.trials import CHEAP_ELEMENTS, elements_of
-from kernelmate.errors import ContractError
 from kernelmate.records import Contract, Size
 from kernelmate.source import argument_shapes, numpy_dtype
 from kernelmate.source.conditions import Condition
@@ -77,7 +76,7 @@ def tried_sizes(
     beyond: tuple[str, ...] = ()
     if conditions:
         directed = directed_sizes(contract, [one.size for one in found if _cheap(contract, one.size)], conditions)
-        sizes = sorted(directed.sizes, key=lambda size: _elements(contract, size))
+        sizes = sorted(directed.sizes, key=lambda size: elements_at(contract, size))
         found, beyond = found + selected_sizes(sizes), directed.beyond
     cheap = [one.size for one in found if _cheap(contract, one.size)]
     first, *others = [key_of(size) for size in _moved_at(contract, cheap, covering.round, conditions)] or [()]
@@ -102,15 +101,8 @@ def _moved_at(
     return chosen
 
 
-def _elements(contract: Contract, size: Size) -> int:
-    try:
-        return elements_of(argument_shapes(contract, size).values())
-    except ContractError:
-        return 0
-
-
 def _cheap(contract: Contract, size: Size) -> bool:
-    return _elements(contract, size) <= CHEAP_ELEMENTS
+    return elements_at(contract, size) <= CHEAP_ELEMENTS
 
 
 _WIDE = 8

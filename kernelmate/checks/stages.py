@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kernelmate.backends.base import StageResult
+from kernelmate.checks.case_launches import PlannedLaunch
 from kernelmate.checks.case_records import CaseRecord
 from kernelmate.checks.causes import size_text
 from kernelmate.checks.compare import Difference
 from kernelmate.checks.oracle import Oracle, Progress
 from kernelmate.checks.pipelines import Observe
 from kernelmate.checks.precision import Array, Arrays
-from kernelmate.checks.trials import PlannedLaunch
+from kernelmate.checks.sizes import key_of
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import (
     Finding,
@@ -79,7 +80,7 @@ class StageJudge:
         """Returns a function that compares a stage of one run."""
 
         def compared(before: Mapping[str, Array], after: Mapping[str, Array]) -> None:
-            self._found.setdefault(_key(size), {})[number] = self._compared(number, size, shot, before, after)
+            self._found.setdefault(key_of(size), {})[number] = self._compared(number, size, shot, before, after)
 
         return compared
 
@@ -135,7 +136,7 @@ class StageJudge:
         return list(found.values())
 
     def _findings(self, size: Size, *, right: bool | None) -> Iterator[Finding]:
-        for number, one in sorted(self._found.get(_key(size), {}).items()):
+        for number, one in sorted(self._found.get(key_of(size), {}).items()):
             wrong = [difference for difference in one.differences if not difference.right]
             if wrong:
                 stage = self.stages[number]
@@ -158,7 +159,7 @@ class StageJudge:
             counted: the stages that ran, in order.
             timings: their predicted times.
         """
-        compared = self._found.get(_key(size), {})
+        compared = self._found.get(key_of(size), {})
         found = []
         for number, stage in enumerate(self.stages):
             ran = counted[number] if number < len(counted) else None
@@ -184,10 +185,6 @@ def _verdict(stage: Stage, one: StageComparison, ran: StageResult | None, timing
         temporaries_written_bytes=None if ran is None else ran.written_bytes,
         temporaries_read_bytes=None if ran is None else ran.read_bytes,
     )
-
-
-def _key(size: Size) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(size.items()))
 
 
 def _sentence(wrong: Difference) -> str:

@@ -185,7 +185,7 @@ def bound_of(size: Size, style: InputStyle) -> int:
     return bounds[min(style.bound, len(bounds) - 1)]
 
 
-def milder(style: InputStyle, size: Size, free: Sequence[str], *, failed: bool) -> InputStyle | None:
+def milder_style(style: InputStyle, size: Size, free: Sequence[str], *, failed: bool) -> InputStyle | None:
     """Returns the next milder style if the baseline fails on this one; None if there is none.
 
     Integers become indices if a launch or the reference failed, and become smaller if the output was wrong.

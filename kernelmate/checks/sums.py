@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from kernelmate.checks.capacity import FEW, MOST_THREADS_AROUND, workers_at
-from kernelmate.checks.laws import elements_at
 from kernelmate.checks.ptx_values import number
+from kernelmate.checks.reference_facts import elements_at
 from kernelmate.checks.sizes import usable
 from kernelmate.records import Contract, Size, Version
 from kernelmate.source import numpy_dtype, size_allowed

@@ -10,8 +10,8 @@ from kernelmate.backends.base import Module, Run, RunResult
 from kernelmate.backends.timed import RepeatedLaunch
 from kernelmate.checks.answers import ExpectedOutputs
 from kernelmate.checks.canonical import canonical
+from kernelmate.checks.case_launches import LaunchOutcome
 from kernelmate.checks.precision import Array, module_of
-from kernelmate.checks.trials import LaunchOutcome
 from kernelmate.records import Alternative, Contract, Finding, LaunchShape, Size, Speedup, Timing, Version, Work
 
 
@@ -57,7 +57,7 @@ class MeasuredAlternative:
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class LaunchTimes:
     """A timer's results for one launch.
 
     Attributes:
@@ -83,13 +83,13 @@ class Timed:
     against: tuple[MeasuredAlternative, ...] = ()
 
 
-Timer = Callable[[TimedLaunch], Timed | None]
+Timer = Callable[[TimedLaunch], LaunchTimes | None]
 Model = Callable[[Version, LaunchShape, RunResult], tuple[Work | None, Timing | None]]
 """Function that returns work and traffic of one counted launch, and the predicted time next to a measured one."""
 
 
 @dataclass(frozen=True, slots=True)
-class KeptLaunch:
+class JudgedLaunch:
     """A judged ordinary launch of a listed size, with its expected outputs."""
 
     outcome: LaunchOutcome
@@ -104,7 +104,9 @@ class KeptLaunch:
         return sum(array.nbytes for array in arrays)
 
 
-def compared(measured: MeasuredAlternative, contract: Contract, size: Size, kept: KeptLaunch | None) -> Alternative:
+def checked_library_time(
+    measured: MeasuredAlternative, contract: Contract, size: Size, kept: JudgedLaunch | None
+) -> Alternative:
     """Returns a library's result; its time is removed unless its outputs are right within the kernel's tolerance.
 
     Args:

@@ -109,7 +109,7 @@ BASELINE_BOUND = 8.0
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
+class MaximumErrors:
     """Maximum errors of outputs, per element.
 
     Attributes:
@@ -149,7 +149,7 @@ class ToleranceParts:
 def derive(
     contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...],
     *, exact: bool = True, draws: int | None = None,
-) -> Allowed:  # fmt: skip
+) -> MaximumErrors:  # fmt: skip
     """Derives the tolerances at one size for one set of inputs.
 
     Args:
@@ -163,12 +163,12 @@ def derive(
         draws: number of perturbations; None for the defaults.
     """
     if contract.tolerance is not None or not rounded_outputs(contract, want):
-        return stated(contract, want)
+        return contract_tolerance(contract, want)
     found = measured(contract, reference, arrays, size, want, seed, exact=exact, draws=draws)
     return toleranced(contract, want, found, exact=exact)
 
 
-def with_vanished(contract: Contract, allowed: Allowed, want: Expected, given: Arrays) -> Allowed:
+def with_vanished(contract: Contract, allowed: MaximumErrors, want: Expected, given: Arrays) -> MaximumErrors:
     """Allows one float64 roundoff of the inputs where the reference is exactly 0, as 1 + tanh(x) is for x below -20.
 
     Perturbed inputs do not reveal the reference's rounding there, and a version without cancellation gives a smaller
@@ -208,19 +208,19 @@ def rounded_outputs(contract: Contract, want: Expected) -> list[str]:
     return [a.name for a in contract.args if a.name in want and is_inexact(numpy_dtype(a.dtype))]
 
 
-def stated(contract: Contract, want: Expected) -> Allowed:
+def contract_tolerance(contract: Contract, want: Expected) -> MaximumErrors:
     """Returns the contract's own tolerance; 0 for outputs that are not rounded, or without a tolerance."""
     zeros = {name: module_of(w).zeros(w.shape) for name, w in want.items()}
     if contract.tolerance is None:
-        return Allowed(zeros, zeros)
+        return MaximumErrors(zeros, zeros)
     rtol, atol, rounded = contract.tolerance.rtol, contract.tolerance.atol, rounded_outputs(contract, want)
     fixed = {n: atol + rtol * np.abs(w) if n in rounded else zeros[n] for n, w in want.items()}
-    return Allowed(_finite(fixed), _finite({n: e + COARSE_RELATIVE * np.abs(want[n]) for n, e in fixed.items()}))
+    return MaximumErrors(_finite(fixed), _finite({n: e + COARSE_RELATIVE * np.abs(want[n]) for n, e in fixed.items()}))
 
 
 def toleranced(
     contract: Contract, want: Expected, found: Mapping[str, ToleranceParts], *, exact: bool = True
-) -> Allowed:
+) -> MaximumErrors:
     """Applies the module's formula to all outputs; outputs missing in `found` are not rounded.
 
     Args:
@@ -235,7 +235,7 @@ def toleranced(
     dtypes = {a.name: a.dtype for a in contract.args}
     for name, one in found.items():
         error[name], coarse[name] = _in_blocks(contract, dtypes[name], want[name], one, 1.0 if exact else 2.0)
-    return Allowed(error, coarse, max((one.terms for one in found.values()), default=math.inf))
+    return MaximumErrors(error, coarse, max((one.terms for one in found.values()), default=math.inf))
 
 
 def _in_blocks(
@@ -402,7 +402,7 @@ def terms_of(
     return min(float(MOST_TERMS), most)
 
 
-def loosened(allowed: Expected, baseline_error: Expected) -> Expected:
+def with_baseline_error(allowed: Expected, baseline_error: Expected) -> Expected:
     """Returns the tolerance, widened by at most `BASELINE_BOUND` where the baseline's own error nearly exhausts it.
 
     A candidate that reorders the baseline's operations must not fail where the baseline passes narrowly.

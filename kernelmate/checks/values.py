@@ -222,7 +222,7 @@ def late_floats(shape: tuple[int, ...], rng: Any) -> Array:
     return values
 
 
-def sided(shape: tuple[int, ...], module: Any = np) -> Any:
+def with_infinite_halves(shape: tuple[int, ...], module: Any = np) -> Any:
     """Returns an array with minus infinity in the first half of the columns, and infinity in the others.
 
     So are all elements of most windows, columns and tiles, in which a maximum that begins with a finite number shows.

@@ -19,7 +19,7 @@ import click
 from kernelmate.capture.records import LIMIT, SHAPES
 from kernelmate.cli.options import Output, output_of, output_options
 from kernelmate.cli.search import remark
-from kernelmate.cli.stopping import note
+from kernelmate.cli.stopping import print_note
 from kernelmate.errors import KernelmateError, UsageError
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def partial_folder(folder: Path, force: bool) -> Iterator[Path]:
             if isinstance(error, KernelmateError):
                 error.hint = f"{error.hint or ''} {said}".lstrip()
             else:
-                note(said)
+                print_note(said)
         raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
@@ -224,8 +224,8 @@ def _environment(settings: CaptureSettings, backend: str, source: Kernel | None)
         UsageError: on a GPU, the kernel's text is not given, or is a Triton function.
         EnvironmentFailed: the library for a GPU cannot be built.
     """
-    from kernelmate.capture.in_front import STANDINS
     from kernelmate.capture.injection import has_gpu, injection_environment
+    from kernelmate.capture.library_wrappers import STANDINS
 
     environment = {**os.environ, **settings.environment()}
     if backend == "cuda" or (backend == "auto" and has_gpu()):
@@ -266,7 +266,7 @@ def _tell(settings: CaptureSettings, over: threading.Event) -> None:
     while not over.wait(_TELL_EVERY_S):
         count = sum(1 for _ in settings.folder.glob("[!.]*/launch.json"))
         if count > last:
-            note(f"{count} launches of {settings.kernel} recorded")
+            print_note(f"{count} launches of {settings.kernel} recorded")
         last = count
 
 

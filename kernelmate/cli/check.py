@@ -34,7 +34,7 @@ def check(file: str, **options: Any) -> int:
     output = output_of(options)
     settings = settings_of(options)
     from kernelmate.cli.progress import TerminalProgress
-    from kernelmate.cli.stopping import note
+    from kernelmate.cli.stopping import print_note
     from kernelmate.session import Session
     from kernelmate.source import load_kernel, load_kernels
     from kernelmate.source.files import unread_kernels
@@ -50,7 +50,7 @@ def check(file: str, **options: Any) -> int:
             verdicts += [(kernel, verdict) for verdict in session.check(kernel, keep_going=len(kernels) > 1)]
         target = session.target
     for unread in unread_kernels(Path(file.partition("::")[0])) if "::" not in file else ():
-        note(unread)
+        print_note(unread)
     _show(verdicts, target, output)
     return 1 if any(verdict.accepted is False for _, verdict in verdicts) else 0
 

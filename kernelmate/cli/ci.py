@@ -17,7 +17,7 @@ from kernelmate.cli.options import (
     output_options,
     settings_of,
 )
-from kernelmate.cli.stopping import note
+from kernelmate.cli.stopping import print_note
 from kernelmate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -161,4 +161,4 @@ def _write(gate: Gate, files: dict[str, str | None], output: Output) -> None:
         except OSError as error:
             raise UsageError(f"{option} {path} cannot be written: {error.strerror or error}.", hint="Give another path.") from error  # fmt: skip
         if not output.as_json and not output.quiet:
-            note(f"{option.removeprefix('--')} written to {path}")
+            print_note(f"{option.removeprefix('--')} written to {path}")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kernelmate.cli.options import Output, device_option, output_of, output_options, settings_of
-from kernelmate.cli.stopping import exit_code, note
+from kernelmate.cli.search import remark
+from kernelmate.cli.stopping import exit_code
 from kernelmate.errors import BackendUnavailable, UsageError
 
 if TYPE_CHECKING:
@@ -128,28 +129,21 @@ def _accept(carried: PortableJudgement, confirmed: ConfirmationReport, output: O
     best = next((one for one in confirmed.confirmations if one.outcome == "confirmed"), None)
     given = carried.given
     if best is None:
-        _remark("nothing was written: nothing was confirmed", output)
+        remark("nothing was written: nothing was confirmed", output)
         return
     path = _path(carried)
     before = load_kernel(f"{path}::{given.kernel}")
     if before.unit.text != given.source:
-        _remark(f"nothing was written: {path} is not what it was when the version was made", output)
+        remark(f"nothing was written: {path} is not what it was when the version was made", output)
         return
     after = same_kernel(before, with_text(before.unit, best.promise.source))
     others, left = following_changes(before, launching_files(before), given.contract, best.promise.contract)
     backup = write_back(before, after, others)
-    _remark(f"{best.promise.author} written to {path}; the version before is kept in {backup}", output)
+    remark(f"{best.promise.author} written to {path}; the version before is kept in {backup}", output)
     if others:
-        _remark(
+        remark(
             f"launches changed with it: {', '.join(f'{one.path}:{line}' for one in others for line in one.lines)}",
             output,
         )
     if left:
-        _remark(f"launches that still have to be changed: {', '.join(left)}", output)
-
-
-def _remark(text: str, output: Output) -> None:
-    if output.as_json:
-        note(text)
-    elif not output.quiet:
-        output.stdout().print(text, soft_wrap=True)
+        remark(f"launches that still have to be changed: {', '.join(left)}", output)

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kernelmate.cli.options import Output, output_of, output_options
-from kernelmate.cli.stopping import note
+from kernelmate.cli.stopping import print_note
 from kernelmate.errors import UsageError
 
 if TYPE_CHECKING:
     from kernelmate.history import History
-    from kernelmate.records import Recorded
+    from kernelmate.records import RecordedJudgement
 
 DAY_US = 86_400_000_000
 LIST = "list"
@@ -118,13 +118,13 @@ def diff(old: int, new: int, no_color: bool) -> int:
 
     output = output_of({"no_color": no_color})
     if before.text == after.text:
-        note(f"versions {old} and {new} have the same text" + _launches(before, after))
+        print_note(f"versions {old} and {new} have the same text" + _launches(before, after))
         return 0
     print_parts(output.stdout(), Diff(before.text, after.text, Path(after.path).name))
     return 1
 
 
-def _launches(before: Recorded, after: Recorded) -> str:
+def _launches(before: RecordedJudgement, after: RecordedJudgement) -> str:
     return "" if before.judged.launch == after.judged.launch else ", and differ in their launch"
 
 
@@ -148,15 +148,15 @@ def restore(version: int, file: str | None, dry_run: bool, no_color: bool) -> in
         found = restored(kept.version(version), None if file is None else Path(file))
     before, after = whole_text(found.before), whole_text(found.after)
     if before == after:
-        note(f"{found.before.unit.path} holds version {version} already")
+        print_note(f"{found.before.unit.path} holds version {version} already")
         return 0
     console = output_of({"no_color": no_color}).stdout()
     print_parts(console, Diff(before, after, short_path(found.before.unit.path)))
     if not found.whole:
-        note("the rest of the file has changed since; its launches may need another grid or block")
+        print_note("the rest of the file has changed since; its launches may need another grid or block")
     if not dry_run:
         backup = write_back(found.before, found.after)
-        note(f"version {version} written to {found.before.unit.path}; the earlier text is kept in {backup}")
+        print_note(f"version {version} written to {found.before.unit.path}; the earlier text is kept in {backup}")
     return 0
 
 
@@ -177,7 +177,7 @@ def export(kernel: str | None, jsonl: bool, accepted: bool, out: str | None) -> 
                 sys.stdout.write(line + "\n")
             return 0
         count = _write(Path(out), made)
-    note(f"{count} examples written to {out}" if count != 1 else f"1 example written to {out}")
+    print_note(f"{count} examples written to {out}" if count != 1 else f"1 example written to {out}")
     return 0
 
 
@@ -219,7 +219,7 @@ def forget(kernel: str | None, everything: bool, older_than: float | None, yes: 
             age = "" if older_than is None else f" judged more than {older_than:g} days ago"
             click.confirm(f"Delete the versions of {what}{age} for good?", abort=True, err=True)
         gone = sum(kept.forget(kernel=number, before_us=before) for number in numbers)
-    note(f"{gone} judgements deleted" if gone != 1 else "1 judgement deleted")
+    print_note(f"{gone} judgements deleted" if gone != 1 else "1 judgement deleted")
     return 0
 
 
@@ -234,7 +234,7 @@ def _opened() -> Iterator[History]:
             yield kept
         finally:
             for notice in kept.notices:
-                note(notice)
+                print_note(notice)
 
 
 def _numbers(kept: History, kernel: str) -> list[int]:

@@ -57,7 +57,7 @@ def lift(file: str, writes: bool, to: str | None, **options: Any) -> int:
     settings = settings_of(options)
     from kernelmate.cli.progress import TerminalProgress
     from kernelmate.session import Session
-    from kernelmate.session.lifting import FILE, lifted
+    from kernelmate.session.lifting import FILE, lift_and_judge
     from kernelmate.source import load_single_kernel
 
     kernel = load_single_kernel(file, "lift")
@@ -66,7 +66,7 @@ def lift(file: str, writes: bool, to: str | None, **options: Any) -> int:
         TerminalProgress(output.stderr(), quiet=output.quiet) as progress,
         Session(settings, progress.stage) as session,
     ):
-        found = lifted(session, kernel)
+        found = lift_and_judge(session, kernel)
     print_notices(session)
     line = f'reference = "{_named(path, kernel)}:{found.function.name}"' if found.function else ""
     written = _written(kernel, found, path, line) if writes and found.agrees else []

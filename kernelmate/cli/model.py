@@ -13,7 +13,7 @@ import click
 
 from kernelmate.cli.model_test import test
 from kernelmate.cli.options import output_of, output_options
-from kernelmate.cli.stopping import note
+from kernelmate.cli.stopping import print_note
 from kernelmate.errors import EnvironmentFailed, UsageError
 
 if TYPE_CHECKING:
@@ -63,11 +63,11 @@ def add(source: str, name: str | None, yes: bool) -> int:
             added = library.add(path, name, on_bytes=told)
     else:
         added = _downloaded(library, source, name, yes)
-    note(f"{added.name} added: {_words(added)}")
-    note(f"sha256 {added.sha256}")
+    print_note(f"{added.name} added: {_words(added)}")
+    print_note(f"sha256 {added.sha256}")
     current = library.current()
     if current is not None and current.name != added.name:
-        note(f"{current.name} stays in use; `kernelmate model use {added.name}` takes this one")
+        print_note(f"{current.name} stays in use; `kernelmate model use {added.name}` takes this one")
     return 0
 
 
@@ -76,15 +76,15 @@ def _downloaded(library: ModelLibrary, source: str, name: str | None, yes: bool)
     from kernelmate.suggest.local.download import download, look_up
 
     offer = look_up(source)
-    note(f"{offer.repository}, {offer.file}: {byte_words(offer.size)}, licence {offer.licence or 'not stated'}")
-    note(f"sha256 {offer.sha256 or 'not stated by the hub'}, revision {offer.revision}")
+    print_note(f"{offer.repository}, {offer.file}: {byte_words(offer.size)}, licence {offer.licence or 'not stated'}")
+    print_note(f"sha256 {offer.sha256 or 'not stated by the hub'}, revision {offer.revision}")
     if not yes:
         click.confirm("Download it?", abort=True, err=True)
     try:
         with _stages() as told:
             return download(library, offer, name, told)
     except KeyboardInterrupt:
-        note("the partial download is kept; run the same command again to resume it")
+        print_note("the partial download is kept; run the same command again to resume it")
         raise
 
 
@@ -117,7 +117,7 @@ def list_models(**options: Any) -> int:
 def use(name: str) -> int:
     """Select the model that is asked."""
     chosen = _library().use(name)
-    note(f"{chosen.name} is in use: {_words(chosen)}")
+    print_note(f"{chosen.name} is in use: {_words(chosen)}")
     _tell_differing([chosen])
     return 0
 
@@ -129,7 +129,7 @@ def remove(name: str) -> int:
     library = _library()
     path = library.find(name).path
     deleted = library.remove(name)
-    note(f"{name} removed; {path} " + ("was deleted" if deleted else "is left where it is"))
+    print_note(f"{name} removed; {path} " + ("was deleted" if deleted else "is left where it is"))
     return 0
 
 
@@ -147,19 +147,19 @@ def consent(folder: Path, withdraw: bool) -> int:
     consents, workspace = Consents(), workspace_of(folder / "kernel.cu")
     hosts = consents.of(workspace)
     if not hosts:
-        note(f"No text of {workspace} may be sent to another machine; you are asked before the first is.")
+        print_note(f"No text of {workspace} may be sent to another machine; you are asked before the first is.")
     for host, moment in hosts.items():
         agreed = time.strftime("%Y-%m-%d %H:%M", time.localtime(moment))
-        note(f"{host}: text of {workspace} may be sent, as you agreed on {agreed}")
+        print_note(f"{host}: text of {workspace} may be sent, as you agreed on {agreed}")
     if withdraw and hosts:
         if not consents.withdraw(workspace):
             raise EnvironmentFailed(
                 f"{consents.path} cannot be written.",
                 hint="Make the file writable, or delete it: that withdraws every consent.",
             )
-        note("withdrawn: you are asked before more is sent")
+        print_note("withdrawn: you are asked before more is sent")
     elif hosts:
-        note("`kernelmate model consent --withdraw` withdraws it")
+        print_note("`kernelmate model consent --withdraw` withdraws it")
     return 0
 
 
@@ -205,14 +205,14 @@ def serve(name: str | None) -> int:
         endpoint = server.ensure(chosen)
     except AuthorFailed as error:
         raise EnvironmentFailed(str(error)) from None
-    note(f"{chosen.name} answers at {endpoint.url}; its key is in {server.file}. Ctrl-C ends it.")
+    print_note(f"{chosen.name} answers at {endpoint.url}; its key is in {server.file}. Ctrl-C ends it.")
     try:
         while server.running() is not None:
             touch(server.file)
             time.sleep(1.0)
     finally:
         server.stop()
-    note("the server has ended")
+    print_note("the server has ended")
     return 0
 
 
@@ -221,7 +221,7 @@ def stop() -> int:
     """End the model server, if one runs."""
     from kernelmate.session.authors import model_server
 
-    note("the server has ended" if model_server(_settings()).stop() else "no server ran")
+    print_note("the server has ended" if model_server(_settings()).stop() else "no server ran")
     return 0
 
 
@@ -232,7 +232,7 @@ def _tell_differing(models: Sequence[LocalModelFile]) -> None:
     for one in models:
         said = differing(one.name, one.offers)
         if said is not None:
-            note(said)
+            print_note(said)
 
 
 def _starter_words() -> str:
@@ -318,6 +318,6 @@ def _stages() -> Iterator[OnStage]:
             tenth = done * 10 // total if total else 0
             if bar.disable and total >= WORTH_TELLING and tenth != tenths.setdefault(stage, tenth):
                 tenths[stage] = tenth
-                note(f"{stage}: {tenth * 10}%")
+                print_note(f"{stage}: {tenth * 10}%")
 
         yield told

@@ -119,7 +119,7 @@ class Output:
         sys.stdout.write(dumps(document) + "\n")
 
 
-def together(*decorators: Callable[[Any], Any]) -> Callable[[Command], Command]:
+def combined_options(*decorators: Callable[[Any], Any]) -> Callable[[Command], Command]:
     """Combines several decorators, in their order."""
 
     def decorate(command: Command) -> Command:
@@ -138,7 +138,7 @@ def output_options(*, quiet: bool = True) -> Callable[[Command], Command]:
         click.option("--no-color", is_flag=True, help="No colour; NO_COLOR in the environment does the same."),
         click.option("--debug", is_flag=True, hidden=True, help="Show the traceback of a defect."),
     ]
-    return together(*(shown if quiet else [shown[0], *shown[2:]]))
+    return combined_options(*(shown if quiet else [shown[0], *shown[2:]]))
 
 
 def output_of(options: dict[str, Any]) -> Output:
@@ -148,7 +148,7 @@ def output_of(options: dict[str, Any]) -> Output:
     return Output(options.pop("as_json", False), options.pop("quiet", False), False if no_color else None)
 
 
-compile_options = together(
+compile_options = combined_options(
     click.option("--target", type=TargetName(), help="The target GPU; `kernelmate targets` lists them."),
     click.option("-I", "include_paths", metavar="DIR", multiple=True, help="Search this folder for headers; repeatable."),
     click.option("-D", "defines", metavar="NAME[=VALUE]", multiple=True, help="Define a macro; repeatable."),
@@ -171,7 +171,7 @@ against_option = click.option(
 )
 """Option that names libraries to compare times with; `settings_of` reads it."""
 
-judging_options = together(
+judging_options = combined_options(
     click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="The backend that runs kernels."),
     device_option,
     click.option("--reference", metavar="REF", help="The reference, in place of the contract's: path.py:function, a kernel, or an expression."),
@@ -219,7 +219,7 @@ def settings_of(options: dict[str, Any]) -> Settings:
 
 def print_notices(session: Session) -> None:
     """Prints a session's notices on standard error."""
-    from kernelmate.cli.stopping import note
+    from kernelmate.cli.stopping import print_note
 
     for notice in session.notices:
-        note(notice)
+        print_note(notice)

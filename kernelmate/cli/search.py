@@ -12,21 +12,21 @@ import click
 from kernelmate.cli.options import (
     Command,
     Output,
+    combined_options,
     compile_options,
     judging_options,
     output_of,
     output_options,
     print_notices,
     settings_of,
-    together,
 )
-from kernelmate.cli.stopping import note
+from kernelmate.cli.stopping import print_note
 from kernelmate.errors import EnvironmentFailed, UsageError
 
 if TYPE_CHECKING:
     from kernelmate.cli.progress import TerminalProgress
     from kernelmate.records import Judged, JudgingInputs, Kernel, MetricName, Optimization
-    from kernelmate.session.authors import Outgoing
+    from kernelmate.session.authors import OutgoingText
 
 PAGE_SUFFIXES = {".html", ".htm"}
 
@@ -48,7 +48,7 @@ def search_options(*, page: str, most: int, first: str) -> Callable[[Command], C
         most: default of the number of candidates to judge.
         first: the author that is asked first, for the help text.
     """
-    return together(
+    return combined_options(
         click.option("--html", "page", metavar="OUT", help=f"Write a stand-alone page with {page}."),
         click.option(
             "--max-candidates",
@@ -146,7 +146,7 @@ def search(
     return FinishedSearch(found, kernel, output)
 
 
-def ask_consent(outgoing: Outgoing, progress: TerminalProgress) -> bool:
+def ask_consent(outgoing: OutgoingText, progress: TerminalProgress) -> bool:
     """Show all the text that would be sent to another machine, and ask for consent.
 
     Without a terminal to answer on, the result is False.
@@ -156,7 +156,7 @@ def ask_consent(outgoing: Outgoing, progress: TerminalProgress) -> bool:
     from kernelmate.report.words import printable
 
     if not sys.stdin.isatty() or not sys.stderr.isatty():
-        note(
+        print_note(
             f"{outgoing.model} was not asked: the first time in a workspace, you must consent on a terminal to the text that is sent"
         )
         return False
@@ -192,7 +192,7 @@ def show_result(found: Optimization, kernel: Kernel, given: JudgingInputs | None
 def remark(text: str, output: Output) -> None:
     """Prints a remark on the result; with `--json` on standard error, since standard output is one document."""
     if output.as_json:
-        note(text)
+        print_note(text)
     elif not output.quiet:
         output.stdout().print(text, soft_wrap=True)
 

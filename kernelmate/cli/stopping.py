@@ -135,6 +135,6 @@ def _excerpt(error: KernelmateError) -> tuple[str, ...]:
     return SourceLines().excerpt(error.file, error.line, error.column)
 
 
-def note(text: str, **style: Any) -> None:
+def print_note(text: str, **style: Any) -> None:
     """Prints a remark to standard error, which never mixes with results."""
     click.echo(click.style("note", bold=True, **style) + f": {text}", err=True)

@@ -19,9 +19,9 @@ from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
+from kernelmate.compiler.cuda_toolkit import cuda_major
 from kernelmate.compiler.frames import CompileJob, CompileOutput, pack, read_frame
 from kernelmate.compiler.options import SEED
-from kernelmate.compiler.places import cuda_major
 
 
 class NvrtcLibrary(Protocol):

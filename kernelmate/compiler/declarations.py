@@ -63,7 +63,7 @@ class Declaration:
 
 
 @dataclass(frozen=True)
-class Parsed:
+class ParsedDeclarations:
     """A parsed text.
 
     Attributes:
@@ -86,7 +86,7 @@ class Parsed:
 
 
 @text_cache(64)
-def parse(text: str, function_macros: frozenset[str] = frozenset()) -> Parsed:
+def parse(text: str, function_macros: frozenset[str] = frozenset()) -> ParsedDeclarations:
     """Parses a text. Never raises: unknown constructs become `other`.
 
     Args:
@@ -97,7 +97,7 @@ def parse(text: str, function_macros: frozenset[str] = frozenset()) -> Parsed:
     code = lexed.code
     own = frozenset(macro.name for macro in macros_of(text) if macro.function)
     parser = _Parser(lexed, function_macros | own)
-    return Parsed(text, code, lexed.directives, tuple(parser.scope(0, len(code), in_class=False)))
+    return ParsedDeclarations(text, code, lexed.directives, tuple(parser.scope(0, len(code), in_class=False)))
 
 
 # ------------------------------------------------------------------------------------------------------- parsing

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from kernelmate.compiler.declarations import Parsed
+from kernelmate.compiler.declarations import ParsedDeclarations
 from kernelmate.compiler.prelude import (
     CURAND_TYPES,
     DRIVER_TYPES,
@@ -88,7 +88,7 @@ def _pieces(text: str, code: Sequence[Token], stays: Sequence[int]) -> Iterator[
             yield from ((code[index].start, code[index].text) for index in some)
 
 
-def shells(parsed: Parsed) -> set[int]:
+def shells(parsed: ParsedDeclarations) -> set[int]:
     """Returns the indices of the tokens that open and close namespaces and linkage blocks."""
     found: set[int] = set()
     waiting = list(parsed.declarations)

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
-from kernelmate.compiler.places import find_tool
+from kernelmate.compiler.cuda_toolkit import find_tool
 from kernelmate.errors import CompilerUnavailable
 from kernelmate.records import Compiled
 

@@ -13,7 +13,16 @@ from dataclasses import dataclass, replace
 from kernelmate.compiler.diagnostics import UNIT_NAME
 from kernelmate.compiler.disassembly import class_of, disassemble, disassembling, mix_of
 from kernelmate.errors import CompilerUnavailable
-from kernelmate.records import Compiled, Control, Listing, Live, PtxInstruction, SassInstruction, SourcePlace, Unit
+from kernelmate.records import (
+    Compiled,
+    Control,
+    Listing,
+    Live,
+    PtxInstruction,
+    SassInstruction,
+    SourcePlace,
+    Unit,
+)
 
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.([^,\s]+),")
 _LABEL = re.compile(r"^([.$\w]+):\s*(?://.*)?$")

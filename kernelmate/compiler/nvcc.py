@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from kernelmate.compiler.cuda_toolkit import find_tool
 from kernelmate.compiler.diagnostics import UNIT_NAME, Sources, read_log
-from kernelmate.compiler.options import ALWAYS, flags_for, shown
-from kernelmate.compiler.places import find_tool
+from kernelmate.compiler.options import ALWAYS, flags_for, recorded_options
 from kernelmate.compiler.resources import read_resources
 from kernelmate.errors import CompilerUnavailable, CompileTimeout, UsageError
 from kernelmate.records import Compiled, CompileOptions, Diagnostic, Kernel, Target
@@ -65,7 +65,7 @@ def as_nvcc_builds(
             tool, ["--cubin", "--keep", UNIT_NAME, "-o", "built.cubin", *ALWAYS, *flags], folder, timeout_s, kernel
         )
         log = log.replace(f"{folder}{os.sep}", "")
-        version = f"nvcc {_version(tool)} {shown(flags)}"
+        version = f"nvcc {_version(tool)} {recorded_options(flags)}"
         sources = Sources(kernel.unit, {}, place=(kernel.line, kernel.column))
         found = read_log(log, sources)
         if status != 0:

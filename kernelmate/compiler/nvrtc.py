@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kernelmate.compiler.cache import Cache, cache_in, key_of
+from kernelmate.compiler.cuda_toolkit import compiler_version, header_versions
 from kernelmate.compiler.device_part import MISSING_MARK, MissingHeader
 from kernelmate.compiler.diagnostics import (
     UNIT_NAME,
@@ -28,7 +29,6 @@ from kernelmate.compiler.frames import CompileJob, CompileOutput
 from kernelmate.compiler.name_expressions import AMBIGUOUS
 from kernelmate.compiler.nvrtc_input import NvrtcInput, Request, nvrtc_input, words_of
 from kernelmate.compiler.options import INT128
-from kernelmate.compiler.places import compiler_version, header_versions
 from kernelmate.compiler.preprocessor import cuda_switches, is_library
 from kernelmate.compiler.process import COMPILER, CompilerProcess
 from kernelmate.compiler.project import texts_before

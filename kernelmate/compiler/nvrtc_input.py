@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelmate.compiler.cuda_toolkit import compiler_version, system_includes
 from kernelmate.compiler.device_part import DevicePart, device_part
 from kernelmate.compiler.diagnostics import UNIT_NAME, Sources
 from kernelmate.compiler.frames import CompileJob
 from kernelmate.compiler.name_expressions import by_type, name_expression
-from kernelmate.compiler.options import flags_for, shown, unseen_flags
-from kernelmate.compiler.places import compiler_version, system_includes
+from kernelmate.compiler.options import flags_for, recorded_options, unseen_flags
 from kernelmate.compiler.prelude import PRELUDE_NAME, prelude_for
 from kernelmate.compiler.preprocessor import STANDARD_HEADERS
 from kernelmate.compiler.project import TextBefore
@@ -51,7 +51,7 @@ class NvrtcInput:
     @property
     def compiler(self) -> str:
         """Returns the compiler's version and options, as results name them."""
-        return f"NVRTC {compiler_version()} {shown(self.flags)}"
+        return f"NVRTC {compiler_version()} {recorded_options(self.flags)}"
 
     @property
     def sources(self) -> Sources:

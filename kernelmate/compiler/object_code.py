@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kernelmate.compiler.cuda_toolkit import find_tool
 from kernelmate.compiler.diagnostics import demangled
-from kernelmate.compiler.places import find_tool
 from kernelmate.compiler.resources import code_symbols, read_resources
 from kernelmate.errors import CompilerUnavailable, UsageError
 from kernelmate.records import Compiled, Target

@@ -43,7 +43,7 @@ def flags_for(target: Target, options: CompileOptions, contract_options: Sequenc
     return (f"--gpu-architecture={target.arch}", *kept)
 
 
-def shown(flags: Sequence[str]) -> str:
+def recorded_options(flags: Sequence[str]) -> str:
     """Returns the recorded options, without paths of this machine; the architecture is recorded separately."""
     return " ".join(flag for flag in flags if not _PATHS.match(flag) and not flag.startswith("--gpu-architecture"))
 

@@ -12,12 +12,13 @@ import sys
 import tempfile
 import threading
 from collections.abc import Collection, Iterator
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 import msgspec
 
+from kernelmate.compiler.cuda_toolkit import require_platform
 from kernelmate.compiler.frames import CompileJob, CompileOutput, pack, read_frame
-from kernelmate.compiler.places import require_platform
+from kernelmate.confinement import own_group
 from kernelmate.environment import allowed
 from kernelmate.errors import CompilerUnavailable, CompileTimeout
 
@@ -60,7 +61,7 @@ class _Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            **_own_group(),
+            **own_group(),
         )
         self._answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True, name="kernelmate-compiler").start()
@@ -105,15 +106,8 @@ class _Child:
         self._answers.put(None)
 
 
-class Abandoned(Exception):
+class CompilationAbandoned(Exception):
     """A compilation was killed because its result is no longer needed."""
-
-
-def _own_group() -> dict[str, Any]:
-    """Returns arguments for `Popen` that keep the terminal's Ctrl-C from the child."""
-    if sys.platform == "win32":
-        return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
-    return {"start_new_session": True}
 
 
 class _ChildSlot:
@@ -138,7 +132,7 @@ class _ChildSlot:
         Raises:
             CompileTimeout: the compilation did not end in time, and the child was killed.
             CompilerUnavailable: the child cannot be started.
-            Abandoned: another thread called `abandon`.
+            CompilationAbandoned: another thread called `abandon`.
         """
         self.abandoned = False
         try:
@@ -146,11 +140,11 @@ class _ChildSlot:
             if product is None and self.abandoned:
                 if self.another:
                     self.started()
-                raise Abandoned
+                raise CompilationAbandoned
             if product is None:
                 # The child may have died while idle; a job that kills it twice is at fault itself.
                 product = self._ask(job, timeout_s)
-        except Abandoned:
+        except CompilationAbandoned:
             raise
         except queue.Empty:
             self.kill()
@@ -226,7 +220,7 @@ class CompilerProcess:
         Raises:
             CompileTimeout: the compilation did not end within `timeout_s` seconds, and was killed.
             CompilerUnavailable: the child cannot be started, or finds no NVRTC.
-            Abandoned: another thread called `abandon` meanwhile.
+            CompilationAbandoned: another thread called `abandon` meanwhile.
         """
         product = self._in_seat(job, timeout_s)
         if product is None:
@@ -260,7 +254,7 @@ class CompilerProcess:
             return seat.compile(job, timeout_s)
 
     def abandon(self, threads: Collection[int] | None = None) -> None:
-        """Kill the compilations that other threads wait for; those threads get `Abandoned`.
+        """Kill the compilations that other threads wait for; those threads get `CompilationAbandoned`.
 
         Args:
             threads: the waiting threads, by `threading.get_ident`; None for all; their children are then restarted

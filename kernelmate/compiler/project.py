@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 
-from kernelmate.compiler.declarations import Parsed, parse
+from kernelmate.compiler.declarations import ParsedDeclarations, parse
 from kernelmate.compiler.preprocessor import (
     Include,
     IncludeSearch,
@@ -34,7 +34,7 @@ class File:
     text: str
     includes: list[tuple[Include, ResolvedInclude]]
     macros: tuple[Macro, ...]
-    parsed: Parsed = field(init=False)
+    parsed: ParsedDeclarations = field(init=False)
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePath
 
 from kernelmate.config import marked_folder
-from kernelmate.files import walked
+from kernelmate.files import project_folders
 
 HEADERS = frozenset(
     {".h", ".hh", ".hpp", ".hxx", ".h++", ".cuh", ".cu", ".inl", ".inc", ".ipp", ".tpp", ".tcc", ".def", ".in"}
@@ -159,7 +159,7 @@ def _listed(root: Path) -> dict[str, list[Path]]:
     if begun < expires:
         return headers
     headers = {}
-    for folder, files in walked(root):
+    for folder, files in project_folders(root):
         for file in files:
             if os.path.splitext(file)[1].lower() in HEADERS or file.endswith(TEMPLATES):
                 headers.setdefault(file, []).append(folder)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from kernelmate.compiler.declarations import SPACES, Declaration, Parsed, parse
+from kernelmate.compiler.declarations import SPACES, Declaration, ParsedDeclarations, parse
 from kernelmate.compiler.prelude import STD_NAMES, words_of
 from kernelmate.compiler.preprocessor import Macro
 from kernelmate.compiler.project import File, Files
@@ -63,7 +63,7 @@ class Rules:
             self._namespaces |= _TORCH_ROOTS
         types: dict[str, list[tuple[File, Declaration]]] = {}
         for file in files.files:
-            for declaration in flat(file.parsed.declarations):
+            for declaration in nested_declarations(file.parsed.declarations):
                 if declaration.kind == "function" and self._is_annotated(file, declaration):
                     self._annotated.add(_prototype(file.parsed, declaration))
                 if declaration.kind == "namespace":
@@ -139,7 +139,7 @@ class Rules:
         code = file.parsed.code
         call = host_text(file.text[code[declaration.start].start : code[declaration.stop - 1].end])
         parsed = parse(macro.expanded(call.arguments(1)))
-        declared = [one for one in flat(parsed.declarations) if one.kind not in ("namespace", "linkage")]
+        declared = [one for one in nested_declarations(parsed.declarations) if one.kind not in ("namespace", "linkage")]
         for one in declared:
             constant = one.kind == "variable" and _CONSTANT & {
                 token.text for token in parsed.code[one.start : one.head]
@@ -197,7 +197,7 @@ class Rules:
         if "typedef" not in texts_of(file, declaration.start, brace) and not self._is_annotated(file, declaration):
             last = declaration.stop - (code[declaration.stop - 1].text == ";")
             node.cut.append((closer + 1, last))
-        members = [member for member in flat(declaration.members) if member.kind == "function"]
+        members = [member for member in nested_declarations(declaration.members) if member.kind == "function"]
         device = any(self._is_annotated(file, member) for member in members)
         clean = not host_base and not any(self._is_host(file, m.start, m.head) for m in members)
         return "keep" if device and clean else "if-named"
@@ -210,7 +210,7 @@ class Rules:
         everywhere = tuple(set().union(*some) for some in zip(*self._members.values(), strict=True)) or (set(), set())
         for node in self.nodes:
             code = node.file.parsed.code
-            for member in flat((node.declaration,)) if node.declaration.kind == "type" else ():
+            for member in nested_declarations((node.declaration,)) if node.declaration.kind == "type" else ():
                 words = [token.text for token in code[member.start : member.stop]]
                 if member.kind != "alias" or words[0] != "using" or "=" in words or words[-3:-2] != ["::"]:
                     continue
@@ -289,11 +289,11 @@ class Rules:
         return bool(words) and words[0] in self._namespaces and not (words[0] == "std" and len(words) > 1)
 
 
-def flat(declarations: Iterable[Declaration]) -> Iterator[Declaration]:
+def nested_declarations(declarations: Iterable[Declaration]) -> Iterator[Declaration]:
     """Yields declarations, each followed by those inside it."""
     for declaration in declarations:
         yield declaration
-        yield from flat(declaration.members)
+        yield from nested_declarations(declaration.members)
 
 
 def texts_of(file: File, start: int, stop: int) -> set[str]:
@@ -318,7 +318,7 @@ def _is_defaulted(code: Sequence[Token], declaration: Declaration) -> bool:
     )
 
 
-def _prototype(parsed: Parsed, declaration: Declaration) -> tuple[str, ...]:
+def _prototype(parsed: ParsedDeclarations, declaration: Declaration) -> tuple[str, ...]:
     """Returns a function's name and parameters as written, which match an annotated declaration to its definition."""
     words = tuple([token.text for token in parsed.code[declaration.start : declaration.head]])
     name = declaration.names[0] if declaration.names else None

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kernelmate.compiler.cuda_toolkit import system_includes
 from kernelmate.compiler.device_part import MISSING_MARK
 from kernelmate.compiler.frames import CompileJob
 from kernelmate.compiler.name_expressions import AMBIGUOUS, by_type
 from kernelmate.compiler.nvrtc import compile_job
 from kernelmate.compiler.options import ALWAYS, SEED
-from kernelmate.compiler.places import system_includes
 from kernelmate.compiler.prelude import PRELUDE_NAME
 from kernelmate.compiler.process import COMPILER, CompilerProcess
 from kernelmate.errors import UsageError

@@ -237,7 +237,7 @@ def peaks_of(target: Target) -> Peaks:
     )
 
 
-def raised(peaks: Peaks, target: Target, memory_gbps: float, sms: int, clock_mhz: float) -> Peaks:
+def with_raised_peaks(peaks: Peaks, target: Target, memory_gbps: float, sms: int, clock_mhz: float) -> Peaks:
     """Raise the peaks for a GPU whose driver reports higher figures than the nearest entry of the table.
 
     Args:

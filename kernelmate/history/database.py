@@ -28,7 +28,7 @@ def default_path() -> Path:
     return platformdirs.user_data_path("kernelmate") / "history.db"
 
 
-class Damaged(Exception):
+class DatabaseDamaged(Exception):
     """The file is not an SQLite database, or is corrupt."""
 
 
@@ -40,7 +40,7 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
         write: True for a connection that writes.
 
     Raises:
-        Damaged: the file is corrupt.
+        DatabaseDamaged: the file is corrupt.
         HistoryUnavailable: the file cannot be read or written, or a newer version created it.
         FileNotFoundError: the file does not exist and `write` is not set.
     """
@@ -48,7 +48,7 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
         _make_folder(path)
     elif not path.exists():
         raise FileNotFoundError(path)
-    with translated(path):
+    with translated_errors(path):
         # In a read-only folder, SQLite opens a file only as `immutable`, which asserts that no other process writes it.
         frozen = not os.access(path.parent, os.W_OK)
         name = f"{path.absolute().as_uri()}?immutable=1" if frozen and not write else str(path)
@@ -141,11 +141,11 @@ def _known_schema(connection: sqlite3.Connection, path: Path) -> int:
 
 
 @contextlib.contextmanager
-def translated(path: Path) -> Iterator[None]:
+def translated_errors(path: Path) -> Iterator[None]:
     """Context manager that translates SQLite's errors into ours.
 
     Raises:
-        Damaged: the file is not a database, or is corrupt.
+        DatabaseDamaged: the file is not a database, or is corrupt.
         HistoryUnavailable: any other error of reading or writing it.
     """
     try:
@@ -157,7 +157,7 @@ def translated(path: Path) -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         name = getattr(error, "sqlite_errorname", "") or ""
         if any(name.startswith(kind) for kind in _DAMAGED):
-            raise Damaged(str(error)) from error
+            raise DatabaseDamaged(str(error)) from error
         if isinstance(error, (sqlite3.ProgrammingError, sqlite3.IntegrityError)):
             raise
         raise _unavailable(path, str(error)) from error

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kernelmate.history.store import History
-from kernelmate.records import Recorded
+from kernelmate.records import RecordedJudgement
 
 FORMAT = 1
 """Version of the format; it increases when a key changes its meaning or is removed."""
@@ -33,7 +33,7 @@ def lines(history: History, kernel: int | None = None, *, accepted_only: bool = 
             yield json.dumps(_example(before, recorded), allow_nan=False)
 
 
-def _example(before: Recorded, after: Recorded) -> dict[str, Any]:
+def _example(before: RecordedJudgement, after: RecordedJudgement) -> dict[str, Any]:
     judged = after.judged
     verdict = judged.verdict
     return {
@@ -79,7 +79,7 @@ def _outcome(verdict: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _side(recorded: Recorded) -> Mapping[str, Any]:
+def _side(recorded: RecordedJudgement) -> Mapping[str, Any]:
     return {
         "version": recorded.version,
         "text": recorded.text,

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from kernelmate.errors import HistoryUnavailable, UsageError
 from kernelmate.history import database, identity
-from kernelmate.history.database import Damaged
-from kernelmate.records import Cost, JudgementEntry, Kernel, KnownKernel, Recorded
+from kernelmate.history.database import DatabaseDamaged
+from kernelmate.records import Cost, JudgementEntry, Kernel, KnownKernel, RecordedJudgement
 from kernelmate.version import VERSION
 
 Answer = TypeVar("Answer")
@@ -99,7 +99,7 @@ class History:
         """
         return self._read(lambda connection: identity.find(connection, kernel))
 
-    def judgements(self, kernel: int | None = None, version: int | None = None) -> Iterator[Recorded]:
+    def judgements(self, kernel: int | None = None, version: int | None = None) -> Iterator[RecordedJudgement]:
         """Iterate over judgements in chronological order: all, those of a kernel, or those of a version.
 
         Raises:
@@ -118,7 +118,7 @@ class History:
             yield from map(_recorded, rows)
             rows = page(rows[-1]["id"])
 
-    def latest_of(self, kernel: int, most: int) -> list[Recorded]:
+    def latest_of(self, kernel: int, most: int) -> list[RecordedJudgement]:
         """Returns a kernel's latest judgements, the most recent first.
 
         Raises:
@@ -128,7 +128,7 @@ class History:
         rows = self._read(lambda connection: connection.execute(query, (kernel, most)).fetchall())
         return [_recorded(row) for row in rows or ()]
 
-    def version(self, number: int) -> Recorded:
+    def version(self, number: int) -> RecordedJudgement:
         """Returns a version with its latest judgement.
 
         Raises:
@@ -143,7 +143,7 @@ class History:
             )
         return _recorded(row)
 
-    def version_at(self, number: int, at_us: int) -> Recorded | None:
+    def version_at(self, number: int, at_us: int) -> RecordedJudgement | None:
         """Returns a version with the judgement in force at a time; None if it had none yet or was deleted.
 
         Raises:
@@ -180,18 +180,18 @@ class History:
         with self._turn:
             try:
                 return self._attempt(work, write=write)
-            except Damaged as damage:
+            except DatabaseDamaged as damage:
                 self._disconnect()
                 self._replace(damage)
             try:
                 return self._attempt(work, write=write)
-            except Damaged as damage:
+            except DatabaseDamaged as damage:
                 raise HistoryUnavailable(
                     f"The history {self.path} is damaged again at once: {damage}.", hint="Check the disk."
                 ) from damage
 
     def _attempt(self, work: Callable[[sqlite3.Connection], Answer], *, write: bool) -> Answer:
-        with database.translated(self.path):
+        with database.translated_errors(self.path):
             if self._connection is None or self._moved():
                 self._disconnect()
                 self._connection = database.connect(self.path, write=write)
@@ -210,7 +210,7 @@ class History:
         """Returns True if another process has moved the file aside, so that writes would go to the moved one."""
         return _identity(self.path) != self._file
 
-    def _replace(self, damage: Damaged) -> None:
+    def _replace(self, damage: DatabaseDamaged) -> None:
         aside = database.set_aside(self.path)
         if aside is not None:
             self.notices.append(f"The history was damaged ({damage}). It is kept as {aside}, and a new one is begun.")
@@ -341,7 +341,7 @@ def _forget(connection: sqlite3.Connection, kernel: int | None, before_us: int |
     return gone
 
 
-def _recorded(row: sqlite3.Row) -> Recorded:
+def _recorded(row: sqlite3.Row) -> RecordedJudgement:
     judged = JudgementEntry(
         command=row["command"],
         author=row["author"],
@@ -354,7 +354,7 @@ def _recorded(row: sqlite3.Row) -> Recorded:
         cost=Cost(row["input_tokens"], row["output_tokens"], row["usd"]),
         steps=() if row["steps"] is None else tuple(json.loads(row["steps"])),
     )
-    return Recorded(
+    return RecordedJudgement(
         version=row["version"],
         kernel=row["kernel"],
         name=row["name"],

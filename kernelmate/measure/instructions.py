@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from kernelmate.backends.emulator.decode import Decoded, decode
+from kernelmate.backends.emulator.decode import DecodedKernel, decode
 from kernelmate.backends.emulator.link import LinkRefused, link
 from kernelmate.backends.emulator.operations import Barrier, Branch
 from kernelmate.backends.emulator.ptx import PtxError, parse_program
@@ -212,7 +212,7 @@ def basic_blocks(ptx: str, entry: str) -> tuple[CountedBlock, ...]:
     )
 
 
-def _regions(decoded: Decoded) -> list[int]:
+def _regions(decoded: DecodedKernel) -> list[int]:
     """Returns the number of each block's stretch (see `CountedBlock.region`).
 
     A new one starts at a loop's head, after its end, after a barrier, and at an exit in the middle of a loop: loads

@@ -29,7 +29,7 @@ from kernelmate.records import MOSTLY_LAUNCHING, Compiled, LaunchShape, Occupanc
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class FittedConstants:
     """Fitted constants, in SM clock cycles unless stated otherwise.
 
     Attributes:
@@ -87,9 +87,9 @@ def stored() -> Mapping[str, Any]:
 
 
 @cache
-def stored_fit() -> Fit:
+def stored_fit() -> FittedConstants:
     """Returns the fit that predictions use."""
-    return Fit(**stored()["values"])
+    return FittedConstants(**stored()["values"])
 
 
 FITTED_ON = (9, 0)
@@ -138,7 +138,7 @@ class Breakdown:
     occupancy: Occupancy
     traffic: Traffic
     mix: Mix
-    fit: Fit
+    fit: FittedConstants
 
     @property
     def warm_us(self) -> float:
@@ -207,10 +207,10 @@ def _predicted(time_us: float, notes: tuple[str, ...]) -> Timing:
 
 def explain(target: Target, compiled: Compiled, shape: LaunchShape, result: RunResult) -> Breakdown:
     """Returns the prediction's parts, which show the limiter of a launch and the next one if it were removed."""
-    return estimate(known(target, compiled, shape, result), stored_fit())
+    return estimate(launch_facts(target, compiled, shape, result), stored_fit())
 
 
-def known(target: Target, compiled: Compiled, shape: LaunchShape, result: RunResult) -> LaunchFacts:
+def launch_facts(target: Target, compiled: Compiled, shape: LaunchShape, result: RunResult) -> LaunchFacts:
     """Returns the facts about the launch, without fitted constants."""
     resources = compiled.resources
     assert resources is not None, "only a kernel that compiled can have run"
@@ -221,7 +221,7 @@ def known(target: Target, compiled: Compiled, shape: LaunchShape, result: RunRes
     return LaunchFacts(target, shape, result, fits, moved, mix)
 
 
-def estimate(launch: LaunchFacts, fit: Fit) -> Breakdown:
+def estimate(launch: LaunchFacts, fit: FittedConstants) -> Breakdown:
     """Returns the times of all parts for a fit."""
     target, shape, moved = launch.target, launch.shape, launch.traffic
     per_clock = target.clock_mhz  # clocks of one SM in a microsecond
@@ -242,7 +242,7 @@ def estimate(launch: LaunchFacts, fit: Fit) -> Breakdown:
     return Breakdown(warm, cold, fit.launch_floor, rounds, launch.occupancy, moved, launch.mix, fit)
 
 
-def _join(parts: Mapping[str, float], rounds: int, fit: Fit) -> float:
+def _join(parts: Mapping[str, float], rounds: int, fit: FittedConstants) -> float:
     order = fit.overlap_norm if rounds > 1 else fit.alone_norm
     return float(sum(part**order for part in parts.values()) ** (1 / order))
 
@@ -284,20 +284,20 @@ def _rounds_of_long_threads(launch: LaunchFacts, rounds: int) -> float:
     return waves * (ratio - LONG_THREAD)
 
 
-def _l2_per_clock(target: Target, fit: Fit) -> float:
+def _l2_per_clock(target: Target, fit: FittedConstants) -> float:
     """Returns L2 bytes per cycle; other GPUs scale the fitted value by the ratio of their table entries."""
     per_sm = constants.for_capability(constants.L2_BYTES_PER_SM, target.capability)
     return target.sms * fit.l2_bytes * per_sm / constants.for_capability(constants.L2_BYTES_PER_SM, FITTED_ON)
 
 
-def _l2_bytes(launch: LaunchFacts, fit: Fit) -> float:
+def _l2_bytes(launch: LaunchFacts, fit: FittedConstants) -> float:
     """Returns bytes through L2, with partially written sectors weighted by their higher cost."""
     stored = sum(line.global_store_sectors for line in launch.result.lines) * constants.SECTOR_BYTES
     filled = sum(line.global_bytes_stored for line in launch.result.lines)
     return launch.traffic.l2 + max(stored - filled, 0) * (fit.partial_store - 1)
 
 
-def _atomic_clocks(launch: LaunchFacts, fit: Fit) -> float:
+def _atomic_clocks(launch: LaunchFacts, fit: FittedConstants) -> float:
     """Returns clock cycles of global atomics.
 
     Requests proceed one sector at a time, and few distinct sectors limit parallelism.
@@ -340,7 +340,7 @@ def _shared_passes(result: RunResult) -> float:
     return float((counters.shared_load_wavefronts or 0) + (counters.shared_store_wavefronts or 0) + atomics)
 
 
-def _inside_sm(launch: LaunchFacts, fit: Fit) -> dict[str, float]:
+def _inside_sm(launch: LaunchFacts, fit: FittedConstants) -> dict[str, float]:
     """Returns clock cycles that each part of an SM needs for the whole launch's work, as if one SM did it all."""
     target, mix, counters = launch.target, launch.mix, launch.result.counters
     fill = _warp_fill(launch.shape)
@@ -364,13 +364,13 @@ def _inside_sm(launch: LaunchFacts, fit: Fit) -> dict[str, float]:
     }
 
 
-def _latency_clocks(launch: LaunchFacts, fit: Fit, rounds: int, longer: float, *, warm: bool) -> float:
+def _latency_clocks(launch: LaunchFacts, fit: FittedConstants, rounds: int, longer: float, *, warm: bool) -> float:
     """Returns the clock cycles of all waves of blocks, with `longer` further paths of the average thread."""
     path = _warp_clocks(launch, fit, warm=warm)
     return (rounds + longer) * path + rounds * fit.block_start
 
 
-def _warp_clocks(launch: LaunchFacts, fit: Fit, *, warm: bool) -> float:
+def _warp_clocks(launch: LaunchFacts, fit: FittedConstants, *, warm: bool) -> float:
     """Returns clock cycles of the path of an average thread of a block that has the SM to itself."""
     shape, mix, moved = launch.shape, launch.mix, launch.traffic
     threads = max(shape.blocks * shape.threads, 1)

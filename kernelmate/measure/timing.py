@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from kernelmate.backends.timed import CannotCapture, GpuState, TimingDevice, Untraced
+from kernelmate.backends.timed import CannotCapture, CuptiUnavailable, GpuState, TimingDevice
 from kernelmate.measure.blocks import midmean, ratio_of, time_of
 from kernelmate.measure.statistics import SHORT_TIMES
 from kernelmate.records import MOSTLY_LAUNCHING, Speedup, Timing
@@ -354,7 +354,7 @@ def _traced(timer: TimingDevice, launches: int) -> list[float | None]:
     each = 1 + launches
     try:
         seen = timer.traced([version for version in range(timer.versions) for _ in range(each)])
-    except Untraced:
+    except CuptiUnavailable:
         return [None] * timer.versions
     return [midmean(seen[each * version + 1 : each * (version + 1)]) for version in range(timer.versions)]
 

@@ -41,7 +41,7 @@ from kernelmate.records.contract import (
 from kernelmate.records.device import Calibration, Device, parse_device
 from kernelmate.records.findings import WITH_VALUES, WRONG_OUTPUTS, Finding, FindingCode
 from kernelmate.records.gate import Allowance, Gate, GatedKernel, GateMetric, MetricChange
-from kernelmate.records.history import CommandName, Cost, JudgementEntry, KnownKernel, Recorded
+from kernelmate.records.history import CommandName, Cost, JudgementEntry, KnownKernel, RecordedJudgement
 from kernelmate.records.judging import (
     AS_BASELINE,
     MOSTLY_LAUNCHING,
@@ -177,7 +177,7 @@ __all__ = [
     "Preference",
     "Promise",
     "PtxInstruction",
-    "Recorded",
+    "RecordedJudgement",
     "Resources",
     "Roofline",
     "Roofs",

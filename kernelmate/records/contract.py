@@ -85,7 +85,7 @@ AddressMode = Literal["clamp", "border", "wrap", "mirror"]
 
 @dataclass(frozen=True, slots=True)
 class TextureView:
-    """How a texture or a surface object shows an array (`cudaResourceDesc` and `cudaTextureDesc`).
+    """Mapping of a texture or a surface object to an array (`cudaResourceDesc` and `cudaTextureDesc`).
 
     Attributes:
         surface: True for a surface, which has coordinates of integers and none of the attributes below `layered`.

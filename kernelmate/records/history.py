@@ -100,7 +100,7 @@ class KnownKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedJudgement:
     """One stored judgement together with its version.
 
     Attributes:

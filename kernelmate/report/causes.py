@@ -14,7 +14,7 @@ from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.html import pairs as html_pairs
 from kernelmate.report.html import text
 from kernelmate.report.json import SCHEMA, Document, plain, verdict_json
-from kernelmate.report.result import alone, folded, view
+from kernelmate.report.result import folded, standing_alone, view
 from kernelmate.report.tables import provenance
 from kernelmate.report.words import correctness_words, kernel_words, percent, printable, timing_words
 
@@ -62,7 +62,7 @@ def causes_html(
     The answer to a question comes first, and the causes are then folded, unless the question asks for them.
     """
     parts = [f"<p><strong>{text(one)}</strong></p>" for one in said]
-    parts += [f'<p class="verdict"><strong>{text(kernel_words(verdict))}</strong> {alone(verdict)}</p>']
+    parts += [f'<p class="verdict"><strong>{text(kernel_words(verdict))}</strong> {standing_alone(verdict)}</p>']
     parts.append(f'<p class="faint">{text(provenance(verdict))}</p>')
     limits = [] if causes else ["<p>Nothing stands out: no figure is far from what the GPU does best.</p>"]
     for cause in causes:

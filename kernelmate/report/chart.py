@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from kernelmate.records import Judged, Verdict
+from kernelmate.records import Judged, Timing, Verdict
 from kernelmate.report.drawing import shortened
 from kernelmate.report.words import one_line
 
@@ -70,7 +70,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def finished(data: Sequence[Trace], height: int, **layout: Any) -> Figure:
+def with_layout(data: Sequence[Trace], height: int, **layout: Any) -> Figure:
     """Adds the layout that all charts share; the height is in pixels."""
     shared = {
         "template": template(dark=False),
@@ -157,3 +157,14 @@ def marker(colors: list[str] | str, *, hollow: bool) -> dict[str, Any]:
             "solidity": 0.15,
         },
     }
+
+
+def interval_end(timing: Timing) -> float:
+    """Returns the upper end of a time's interval; the time itself without one."""
+    high = timing.ci95_us[1]
+    return high if math.isfinite(high) else timing.median_us
+
+
+def templates() -> dict[str, Any]:
+    """Returns Plotly's layouts for light and dark pages."""
+    return {"light": template(dark=False), "dark": template(dark=True)}

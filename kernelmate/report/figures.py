@@ -16,11 +16,12 @@ from kernelmate.report.chart import (
     Figure,
     Trace,
     candidate_labels,
-    finished,
+    interval_end,
     labels_of,
     marker,
     safe,
     version_color,
+    with_layout,
 )
 from kernelmate.report.roofline_chart import roofline_figure, share_figure
 from kernelmate.report.words import (
@@ -51,12 +52,12 @@ def timing_figure(versions: Sequence[ChartVersion]) -> Figure | None:
         group = [(version, timing) for version, timing in timed if timing.kind == kind]
         if group:
             data += _bars(group, hollow=kind == "predicted")
-            furthest = max(furthest, *(_end(timing) for _, timing in group))
+            furthest = max(furthest, *(interval_end(timing) for _, timing in group))
     beside = [(version, version.verdict.predicted) for version in versions if version.verdict.predicted is not None]
     if beside:
         data.append(_beside(beside))
-        furthest = max(furthest, *(_end(timing) for _, timing in beside))
-    return finished(
+        furthest = max(furthest, *(interval_end(timing) for _, timing in beside))
+    return with_layout(
         data,
         130 + ROW_PX * len(timed),
         yaxis={"autorange": "reversed", "categoryorder": "array", "categoryarray": labels_of(versions)},
@@ -88,7 +89,7 @@ def _bars(group: Sequence[tuple[ChartVersion, Timing]], *, hollow: bool) -> tupl
         "type": "scatter",
         "mode": "text",
         "y": labels,
-        "x": [max(_end(timing), _predicted_end(version)) for version, timing in group],
+        "x": [max(interval_end(timing), _predicted_end(version)) for version, timing in group],
         "text": [f" {text}" for text in texts],
         "textposition": "middle right",
         "cliponaxis": False,
@@ -126,21 +127,15 @@ def _interval(times: Sequence[Timing], color: str) -> dict[str, Any]:
     return {
         "type": "data",
         "symmetric": False,
-        "array": [_end(timing) - timing.median_us for timing in times],
+        "array": [interval_end(timing) - timing.median_us for timing in times],
         "arrayminus": [timing.median_us - timing.ci95_us[0] for timing in times],
         "color": color,
     }
 
 
-def _end(timing: Timing) -> float:
-    """Returns the upper end of a time's interval; the time itself without one."""
-    high = timing.ci95_us[1]
-    return high if math.isfinite(high) else timing.median_us
-
-
 def _predicted_end(version: ChartVersion) -> float:
     predicted = version.verdict.predicted
-    return 0.0 if predicted is None else _end(predicted)
+    return 0.0 if predicted is None else interval_end(predicted)
 
 
 MOST_VERSIONS = 4
@@ -183,7 +178,7 @@ def correctness_figure(versions: Sequence[ChartVersion]) -> Figure | None:
     failing = list(dict.fromkeys(sizes))
     rest = f"; and {len(failing) - MOST_NAMED} more" if len(failing) > MOST_NAMED else ""
     remark = f"wrong at: {safe('; '.join(failing[:MOST_NAMED]))}{rest}" if failing else "no size is wrong"
-    return finished(
+    return with_layout(
         data,
         150 + ROW_PX * len(versions),
         yaxis={"autorange": "reversed", "categoryorder": "array", "categoryarray": labels_of(versions)},
@@ -254,7 +249,7 @@ def occupancy_figure(versions: Sequence[ChartVersion]) -> Figure | None:
         "hovertemplate": "%{y}: %{text}<extra></extra>",
         "marker": {"color": [version_color(version) for version in versions]},
     }
-    return finished(
+    return with_layout(
         [bars],
         100 + ROW_PX * len(versions),
         yaxis={"autorange": "reversed"},
@@ -332,7 +327,7 @@ def _panels(versions: Sequence[ChartVersion], panels: Sequence[Panel]) -> Figure
             layout[f"yaxis{mark}"] |= {"matches": f"y{first + 1}" if first else "y", "showticklabels": False}
         layout["annotations"].append(_head(title, (left + right) / 2, high))
     rows = -(-len(known) // ACROSS)
-    return finished(bars, rows * (80 + ROW_PX * len(versions)) + 20, **layout)
+    return with_layout(bars, rows * (80 + ROW_PX * len(versions)) + 20, **layout)
 
 
 def _small_bars(

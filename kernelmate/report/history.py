@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernelmate.records import KnownKernel, Recorded, Verdict
+from kernelmate.records import KnownKernel, RecordedJudgement, Verdict
 from kernelmate.report.console import Verbatim, heading, lines, pairs, table, toned
 from kernelmate.report.json import SCHEMA, Document
 from kernelmate.report.words import (
@@ -58,7 +58,7 @@ def kernels_view(kernels: Sequence[KnownKernel]) -> RenderableType:
     return made
 
 
-def versions_view(recorded: Sequence[Recorded]) -> Table:
+def versions_view(recorded: Sequence[RecordedJudgement]) -> Table:
     """Lists the judgements of one kernel in order, one line each; a repeated prompt is shown once."""
     made = table("#", "when", "author", "verdict", "time", "from", "asked for", right=(0, 4, 5))
     for place in (0, 1, 3, 4, 5):
@@ -83,7 +83,7 @@ def versions_view(recorded: Sequence[Recorded]) -> Table:
     return made
 
 
-def version_view(one: Recorded, *, source: bool) -> Group:
+def version_view(one: RecordedJudgement, *, source: bool) -> Group:
     """Shows all details of one version.
 
     Args:
@@ -130,7 +130,7 @@ def _figures(verdict: Verdict | None) -> list[tuple[str, str]]:
     return rows
 
 
-def standing_of(one: Recorded) -> tuple[str, Tone]:
+def standing_of(one: RecordedJudgement) -> tuple[str, Tone]:
     """Returns a version's verdict in one or two words."""
     verdict = verdict_of(one.judged.verdict)
     if verdict is None:
@@ -159,12 +159,12 @@ def kernels_json(kernels: Sequence[KnownKernel]) -> Document:
     return {"schema": SCHEMA, "kernels": [{key: getattr(known, key) for key in keys} for known in kernels]}
 
 
-def versions_json(recorded: Sequence[Recorded]) -> Document:
+def versions_json(recorded: Sequence[RecordedJudgement]) -> Document:
     """JSON document of `history KERNEL` and `history show`."""
     return {"schema": SCHEMA, "versions": [_version(one) for one in recorded]}
 
 
-def _version(one: Recorded) -> Document:
+def _version(one: RecordedJudgement) -> Document:
     judged, cost = one.judged, one.judged.cost
     return {
         "version": one.version,

@@ -45,16 +45,6 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return ['<div class="scroll"><table>', f"<thead><tr>{head}</tr></thead><tbody>", *body, "</tbody></table></div>"]
 
 
-def asked(verdict: Verdict) -> str:
-    """Formats the objective's figure before and after."""
-    result = verdict.objective
-    if result is None:
-        return "-"
-    basis = "" if result.basis == "predicted" else f" ({text(result.basis)})"
-    kind = ' class="predicted"' if result.basis == "predicted" else ""
-    return f"<span{kind}>{text(words.METRIC_WORDS[result.name])} {text(words.objective_words(result))}{basis}</span>"
-
-
 def message(severity: str, code: str, said: str, file: str | None, line: int | None, column: int | None) -> list[str]:
     """Returns one table row of a finding: severity, code, place, text."""
     where = ":".join(str(part) for part in (file, line, column) if part is not None)

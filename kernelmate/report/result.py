@@ -63,7 +63,7 @@ Draw = Callable[[Scene], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
+class EqualCandidates:
     """Candidates with equal figures, or that were rejected for the same reason, represented by the first of them.
 
     Attributes:
@@ -88,13 +88,13 @@ def view(parts: Iterable[str]) -> str:
 # -------------------------------------------------------------------------------------------------- candidates
 
 
-def grouped(candidates: Sequence[Judged]) -> list[Alike]:
+def grouped(candidates: Sequence[Judged]) -> list[EqualCandidates]:
     """Returns the candidates in their order, grouped with the first one that has the same figures."""
-    groups: list[Alike] = []
+    groups: list[EqualCandidates] = []
     for number, judged in enumerate(candidates, 1):
         place = next((place for place, one in enumerate(groups) if _alike(one.first.verdict, judged.verdict)), None)
         if place is None:
-            groups.append(Alike((number,), judged))
+            groups.append(EqualCandidates((number,), judged))
         else:
             groups[place] = replace(groups[place], numbers=(*groups[place].numbers, number))
     return groups
@@ -118,7 +118,7 @@ def _alike(one: Verdict, other: Verdict) -> bool:
     )
 
 
-def charted(optimization: Optimization, shown: int | None = None) -> list[ChartVersion]:
+def charted_versions(optimization: Optimization, shown: int | None = None) -> list[ChartVersion]:
     """Returns the versions of the charts: the baseline, the shown candidate, and the next different ones.
 
     Args:
@@ -161,7 +161,7 @@ def optimization_parts(
     parts = _headline(optimization, number, accepted)
     if not optimization.candidates:
         return [*parts, *_findings_of(optimization.baseline, baseline), *bullets(optimization.notes)]
-    versions = charted(optimization, number)
+    versions = charted_versions(optimization, number)
     drawn = [*charts(versions, draw), *narrow_charts(versions if number is None else versions[:NARROW_VERSIONS], draw)]
     if number is None:
         wrong = all(one.verdict.correct is False for one in optimization.candidates)
@@ -302,7 +302,7 @@ def _others(optimization: Optimization, number: int | None, *, opened: bool = Fa
     return folded("others", title, inside, opened=opened)
 
 
-def _line(one: Alike, number: int | None, labels: Sequence[str]) -> str:
+def _line(one: EqualCandidates, number: int | None, labels: Sequence[str]) -> str:
     verdict = one.first.verdict
     numbers = [other for other in one.numbers if other != number]
     (word, tone), said = words.standing(verdict), words.standing_because(verdict)[0]
@@ -366,7 +366,7 @@ def verdict_parts(
     figures += [*bullets(words.further_reasons(verdict)), *more]
     found = _findings(verdict, sources)
     error = next((one for one in verdict.findings if one.severity == "error"), None)
-    said = alone(verdict, counted=error is None or error.stage is not None or error.code not in WITH_VALUES)
+    said = standing_alone(verdict, counted=error is None or error.stage is not None or error.code not in WITH_VALUES)
     head = [f'<p class="verdict"><strong>{text(name)}</strong> {said}</p>']
     if verdict.accepted is False:
         more_findings = words.plural(len(found) - 1, "more finding")
@@ -388,7 +388,7 @@ def verdict_parts(
     ]
 
 
-def alone(verdict: Verdict, *, counted: bool = True) -> str:
+def standing_alone(verdict: Verdict, *, counted: bool = True) -> str:
     """Returns the standing of a kernel judged by itself, with its cases and its time.
 
     Args:

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kernelmate.records import Case, Timing, Verdict
-from kernelmate.report.chart import GREY, VERMILION, ChartVersion, version_color
+from kernelmate.records import Case, Verdict
+from kernelmate.report.chart import GREY, VERMILION, ChartVersion, interval_end, version_color
 from kernelmate.report.drawing import (
     INK,
     LineShape,
@@ -123,7 +123,7 @@ def correctness_scene(versions: Sequence[ChartVersion], layout: ChartLayout = WI
 def time_scene(versions: Sequence[ChartVersion], layout: ChartLayout = WIDE) -> Scene | None:
     """Returns the chart of times at the headline size with intervals and roofs; None if nothing was timed."""
     timings = [version.verdict.timing for version in versions]
-    ends = [_end(timing) for timing in timings if timing is not None]
+    ends = [interval_end(timing) for timing in timings if timing is not None]
     if not ends:
         return None
     at = layout.linear_axis(max(ends) * 1.04 or 1.0)
@@ -138,7 +138,7 @@ def time_scene(versions: Sequence[ChartVersion], layout: ChartLayout = WIDE) -> 
         color, middle = version_color(version), layout.middle(row)
         hollow = timing.kind == "predicted"
         shapes.append(Rect(LEFT, middle - BAR / 2, at(timing.median_us) - LEFT, BAR, color, hollow))
-        shapes += _interval(at(max(timing.ci95_us[0], 0.0)), at(_end(timing)), middle)
+        shapes += _interval(at(max(timing.ci95_us[0], 0.0)), at(interval_end(timing)), middle)
         roof = _roof_us(version.verdict)
         if roof is not None:
             roofs = True
@@ -214,11 +214,6 @@ def _time_words(verdict: Verdict) -> str:
     same = len({time_words(bound).split()[-1] for bound in (timing.median_us, *timing.ci95_us)}) == 1
     interval = f" [{low}, {high}]" if same else ""
     return f"{'~' if timing.kind == 'predicted' else ''}{time_words(timing.median_us)}{interval}"
-
-
-def _end(timing: Timing) -> float:
-    high = timing.ci95_us[1]
-    return high if math.isfinite(high) else timing.median_us
 
 
 def _roof_us(verdict: Verdict) -> float | None:

@@ -17,9 +17,9 @@ from kernelmate.report.chart import (
     ChartVersion,
     Figure,
     Trace,
-    finished,
     marker,
     safe,
+    with_layout,
 )
 from kernelmate.report.roofline import (
     PRECISION_WORDS,
@@ -59,7 +59,7 @@ def roofline_figure(versions: Sequence[ChartVersion]) -> Figure | None:
     low, high = min(xs) / 4, max(xs) * 6
     first = 1 if drawn[0][0].label == BASELINE else 0
     marks = [_version(shown, line, found, place - first) for place, (shown, line, found) in enumerate(drawn)]
-    return finished(
+    return with_layout(
         [*_roofs(lines, low, high), *marks, *_keys(lines)],
         480,
         xaxis={
@@ -236,7 +236,7 @@ def share_figure(versions: Sequence[ChartVersion]) -> Figure | None:
                 bars.append(_share_bars(name, color, kind, there))
     most = max(max(line.cold or 0, line.warm or 0) for _, line in known) * 100
     names = [safe(shown.label) for shown, _ in known]
-    return finished(
+    return with_layout(
         bars,
         140 + 44 * len(known),
         yaxis={"autorange": "reversed", "categoryorder": "array", "categoryarray": names},

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from kernelmate.records import Kernel, Tuned, TunedVersion
-from kernelmate.report.chart import Figure, Trace, finished, safe
+from kernelmate.report.chart import Figure, Trace, safe, with_layout
 from kernelmate.report.console import lines, table
 from kernelmate.report.html import bullets, text
 from kernelmate.report.html import table as html_table
@@ -82,7 +82,7 @@ def tuned_figure(tuned: Tuned) -> Figure:
         "title": {"text": safe(alone or "size")},
         **({"type": "log", "tickvals": list(places), "ticktext": [f"{place:,}" for place in places]} if alone else {}),
     }
-    return finished(
+    return with_layout(
         data, 420, xaxis=axis, yaxis={"title": {"text": f"us, {tuned.kind}"}, "type": "log"},
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}, showlegend=True,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from kernelmate.records import Kernel
 from kernelmate.suggest.base import AuthorFailed, Suggester
 from kernelmate.suggest.claude import Claude
 from kernelmate.suggest.codec import CHAT
-from kernelmate.suggest.consent import Ask, Consents, Outgoing, workspace_of
+from kernelmate.suggest.consent import Ask, Consents, OutgoingText, workspace_of
 from kernelmate.suggest.local.author import LocalModel
 from kernelmate.suggest.local.engines import engine_name
 from kernelmate.suggest.local.library import ModelLibrary
@@ -197,7 +197,7 @@ def _agreement(url: str, model: str, kernel: Kernel, options: SearchOptions) -> 
     def agree(text: str) -> bool:
         if consents.given(workspace, host):
             return True
-        if not options.ask(Outgoing(text, host, model, None, workspace)):
+        if not options.ask(OutgoingText(text, host, model, None, workspace)):
             return False
         consents.give(workspace, host)
         return True
@@ -228,7 +228,7 @@ def _claude(settings: Settings, kernel: Kernel, options: SearchOptions) -> Claud
 __all__ = [
     "BUILT_IN",
     "AuthorFailed",
-    "Outgoing",
+    "OutgoingText",
     "SearchOptions",
     "SpendingBudget",
     "authors",

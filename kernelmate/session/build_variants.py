@@ -16,7 +16,7 @@ from kernelmate.checks.guards.compilers import architectures
 from kernelmate.compiler import TARGETS
 from kernelmate.errors import KernelmateError
 from kernelmate.records import BuildVariant, Kernel
-from kernelmate.session.preparing import KernelPreparer, Prepared
+from kernelmate.session.preparing import KernelPreparer, PreparedVersion
 from kernelmate.suggest.syntax import language
 
 UNOPTIMISED = "--device-debug"
@@ -26,7 +26,7 @@ _ELSEWHERE = frozenset({"__shared__", "extern", "static", "__constant__", "__dev
 _DECLARED = frozenset({"identifier", "array_declarator", "pointer_declarator"})
 
 
-def twins_of(prepared: Prepared, baseline: Kernel | None, preparer: KernelPreparer) -> tuple[BuildVariant, ...]:
+def twins_of(prepared: PreparedVersion, baseline: Kernel | None, preparer: KernelPreparer) -> tuple[BuildVariant, ...]:
     """Returns build variants to run beside a version; those that do not compile are left out."""
     kernel = prepared.kernel
     if kernel.unit.built is not None:
@@ -42,7 +42,7 @@ def twins_of(prepared: Prepared, baseline: Kernel | None, preparer: KernelPrepar
     return tuple(twin for twin in found if twin is not None)
 
 
-def _twin(prepared: Prepared, preparer: KernelPreparer, arch: str | None) -> BuildVariant | None:
+def _twin(prepared: PreparedVersion, preparer: KernelPreparer, arch: str | None) -> BuildVariant | None:
     assert prepared.contract is not None
     try:
         compiled = preparer.compiled_as(

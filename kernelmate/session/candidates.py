@@ -21,8 +21,8 @@ from kernelmate.records import (
     Verdict,
 )
 from kernelmate.report.words import stopped_words
-from kernelmate.session.judging import JudgingContext, Trial, directory_of
-from kernelmate.session.preparing import Prepared
+from kernelmate.session.judging import JudgedInstance, JudgingContext, directory_of
+from kernelmate.session.preparing import PreparedVersion
 from kernelmate.source.blocks import compared_with
 from kernelmate.source.other_files import LaunchingFile, following_changes
 from kernelmate.source.triton import same_elsewhere
@@ -44,7 +44,7 @@ TRUSTED = (*OWN, "user")
 
 
 def verdict_on(
-    context: JudgingContext, candidate: Candidate, baselines: tuple[Trial, ...], objective: Objective | None
+    context: JudgingContext, candidate: Candidate, baselines: tuple[JudgedInstance, ...], objective: Objective | None
 ) -> Verdict:
     """Returns a candidate's verdict over all instances.
 
@@ -54,13 +54,13 @@ def verdict_on(
         ReferenceFailed: the reference cannot be used.
         EnvironmentFailed: the compiler or the worker is unavailable.
     """
-    finding = screened(context, candidate)
+    finding = rejection_reason(context, candidate)
     return (
         turned_away(baselines[0].verdict, finding) if finding else judged_by(context, candidate, baselines, objective)
     )
 
 
-def screened(context: JudgingContext, candidate: Candidate) -> Finding | None:
+def rejection_reason(context: JudgingContext, candidate: Candidate) -> Finding | None:
     """Returns the reason for not compiling a candidate; None if there is none."""
     # Screening loads the tree-sitter grammar, which judging does not need.
     from kernelmate.suggest.untrusted import screen
@@ -83,9 +83,9 @@ def screened(context: JudgingContext, candidate: Candidate) -> Finding | None:
 def judged_by(
     context: JudgingContext,
     candidate: Candidate,
-    baselines: tuple[Trial, ...],
+    baselines: tuple[JudgedInstance, ...],
     objective: Objective | None,
-    prepared: Sequence[Prepared] = (),
+    prepared: Sequence[PreparedVersion] = (),
 ) -> Verdict:
     """Returns the verdict over all instances for a candidate that may be compiled.
 
@@ -99,7 +99,7 @@ def judged_by(
     trials = context.candidates(
         candidate.kernel, candidate.contract, baselines, objective, edited=edited, prepared=prepared, until_hang=True
     )
-    return with_caution(candidate, worst(trials))
+    return with_caution(candidate, worst_verdict(trials))
 
 
 def other_seed(seed: int) -> int:
@@ -128,7 +128,7 @@ def is_measured(verdict: Verdict) -> bool:
     return verdict.timing is not None and verdict.timing.kind == "measured"
 
 
-def shared(verdict: Verdict, author: str) -> Verdict:
+def shared_verdict(verdict: Verdict, author: str) -> Verdict:
     """Returns the verdict on a version whose binary and launch equal another version's."""
     reason = f"the same binary and launch as {author}, whose verdict this is"
     return replace(verdict, reasons=(*verdict.reasons, reason))
@@ -228,7 +228,7 @@ class BegunSearch:
         return Optimization(self.objective, self.baseline, tuple(ranked), best, (stopped_words(len(ranked), best),))
 
 
-def worst(trials: Sequence[Trial]) -> Verdict:
+def worst_verdict(trials: Sequence[JudgedInstance]) -> Verdict:
     """Returns the verdict that represents all instances.
 
     The first rejected, else undecided, else promising one, else the first.

@@ -17,7 +17,7 @@ from kernelmate.compiler.preprocessor import IncludeSearch, includes_of
 from kernelmate.errors import ContractError, SourceError
 from kernelmate.history.identity import fingerprint
 from kernelmate.records import CompileOptions, Contract, Kernel
-from kernelmate.session.places import needed_files
+from kernelmate.session.devices import needed_files
 from kernelmate.session.revisions import Blob, Repository, blob_name
 from kernelmate.source import find_kernels, parse_contract, read_units
 from kernelmate.source.tokens import lex

@@ -205,7 +205,7 @@ def _optional(verdict: Mapping[str, Any], key: str, kind: type[_Record]) -> _Rec
 
 
 @contextlib.contextmanager
-def placed(given: JudgingInputs) -> Iterator[Kernel]:
+def placed_kernel(given: JudgingInputs) -> Iterator[Kernel]:
     """Context manager: the carried kernel in its own folder if this machine has it, else in a temporary folder with the carried files.
 
     Raises:

@@ -13,10 +13,10 @@ from kernelmate.compiler.project_headers import folders_of
 from kernelmate.config import Settings
 from kernelmate.errors import SourceError, UsageError
 from kernelmate.history import History
-from kernelmate.records import CompileOptions, JudgingInputs, Kernel, Recorded, Verdict
+from kernelmate.records import CompileOptions, JudgingInputs, Kernel, RecordedJudgement, Verdict
 from kernelmate.report.diff import diff_lines, whole_text
 from kernelmate.report.json import dumps, verdicts_json
-from kernelmate.session.places import needed_files
+from kernelmate.session.devices import needed_files
 from kernelmate.session.preparing import options_for
 from kernelmate.session.recording import restored
 from kernelmate.session.session import Session
@@ -121,7 +121,7 @@ def choose(spec: str, version: int | None, baseline: str | None, history: Histor
         HistoryUnavailable: the history cannot be read.
     """
     kernel = load_single_kernel(spec, "export")
-    recorded: Recorded | None
+    recorded: RecordedJudgement | None
     if version is None:
         recorded = None if history is None else _present(history, kernel)
     elif history is None:
@@ -146,7 +146,7 @@ def choose(spec: str, version: int | None, baseline: str | None, history: Histor
     return ExportSelection(kernel, before, prompt, (f"its baseline is version {parent} of the history",))
 
 
-def _present(history: History, kernel: Kernel) -> Recorded | None:
+def _present(history: History, kernel: Kernel) -> RecordedJudgement | None:
     """Returns the latest judgement of the file's present text that names a parent version."""
     number = history.find(kernel)
     if number is None:
@@ -156,7 +156,7 @@ def _present(history: History, kernel: Kernel) -> Recorded | None:
     return made[-1] if made else None
 
 
-def _version_of(recorded: Recorded, kernel: Kernel) -> Kernel | None:
+def _version_of(recorded: RecordedJudgement, kernel: Kernel) -> Kernel | None:
     try:
         return restored(recorded, Path(kernel.unit.path)).after
     except SourceError:

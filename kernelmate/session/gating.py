@@ -30,11 +30,11 @@ from kernelmate.records import (
 )
 from kernelmate.report.gate import figure_sentence
 from kernelmate.session.changes import ChangeSide, KernelPair, changed_paths, lay_out, pairs
-from kernelmate.session.places import choose_backend, make_worker
+from kernelmate.session.devices import choose_backend, make_worker
 from kernelmate.session.preparing import options_for
 from kernelmate.session.revisions import Blob, Repository
 from kernelmate.session.session import Session
-from kernelmate.session.thresholds import figures_of, limited, more_findings
+from kernelmate.session.thresholds import figures_of, is_stopped_by_limit, more_findings
 from kernelmate.source import contract_for, parse_contract, write_contract
 
 PROJECT = "pyproject.toml"
@@ -177,7 +177,7 @@ class ChangeGate:
         if old.error is not None:
             notes.append(f"The version before could not be judged: {_said(old.error)}")
         failures, fresh = more_findings(baseline, verdict, self.allowances, guessed=new.guessed)
-        if new.ran and verdict.unreached and not limited(verdict):
+        if new.ran and verdict.unreached and not is_stopped_by_limit(verdict):
             failures.append("its verdict could not be reached: neither right nor wrong was found")
         figures = figures_of(baseline, verdict, self.allowances, len(fresh))
         comparable = baseline is not None and _headline(baseline) == _headline(verdict)

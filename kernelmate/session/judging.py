@@ -32,7 +32,7 @@ from kernelmate.records import (
     Version,
 )
 from kernelmate.session.build_variants import twins_of
-from kernelmate.session.preparing import KernelPreparer, Prepared
+from kernelmate.session.preparing import KernelPreparer, PreparedVersion
 from kernelmate.session.references import reference_version
 from kernelmate.session.verdicts import (
     TOO_MUCH_MEMORY,
@@ -64,10 +64,10 @@ QUICK_TIMING_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class JudgedInstance:
     """One instance of one version with its verdict, and its counts and times at every listed size that ran."""
 
-    prepared: Prepared
+    prepared: PreparedVersion
     verdict: Verdict
     metrics: tuple[SizeMetrics, ...] = ()
 
@@ -116,7 +116,9 @@ class JudgingContext:
         """The GPU for which figures are computed."""
         return self.preparer.target
 
-    def baselines(self, *, wrong: bool = False, begin: Callable[[Prepared], None] | None = None) -> tuple[Trial, ...]:
+    def baselines(
+        self, *, wrong: bool = False, begin: Callable[[PreparedVersion], None] | None = None
+    ) -> tuple[JudgedInstance, ...]:
         """Returns the baseline's trials, one per instance.
 
         Args:
@@ -143,13 +145,13 @@ class JudgingContext:
         self,
         kernel: Kernel,
         contract: Contract,
-        baselines: Sequence[Trial],
+        baselines: Sequence[JudgedInstance],
         objective: Objective | None,
         *,
         edited: bool = False,
-        prepared: Sequence[Prepared] = (),
+        prepared: Sequence[PreparedVersion] = (),
         until_hang: bool = False,
-    ) -> tuple[Trial, ...]:
+    ) -> tuple[JudgedInstance, ...]:
         """Returns a candidate's trials against the baseline's, one per instance.
 
         Args:
@@ -180,7 +182,9 @@ class JudgingContext:
                 break
         return tuple(tried)
 
-    def quick_evaluation(self, prepared: Prepared, baseline: Trial, objective: Objective) -> Trial:
+    def quick_evaluation(
+        self, prepared: PreparedVersion, baseline: JudgedInstance, objective: Objective
+    ) -> JudgedInstance:
         """A quick evaluation of a candidate: one launch of its first instance, at the headline size.
 
         On a GPU the headline size is timed for a short while beside the baseline, and the smallest other listed size is
@@ -206,15 +210,15 @@ class JudgingContext:
                     reasons=held + decision.reasons,
                     trade_offs=decision.trade_offs,
                 )
-            return Trial(prepared, verdict)
+            return JudgedInstance(prepared, verdict)
         return self._try(prepared, replace(baseline, metrics=baseline.metrics[:1]), objective, edited=True, quick=True)
 
-    def begin_quick_evaluation(self, prepared: Prepared, baseline: Trial, objective: Objective) -> None:
+    def begin_quick_evaluation(self, prepared: PreparedVersion, baseline: JudgedInstance, objective: Objective) -> None:
         """Starts the launch of a quick evaluation that will probably follow, while the worker does its current task."""
         if self.backend == "emulator" and objective.metric not in COMPILED and not prepared.findings:
             self.worker.ahead(self._glance(prepared, baseline, objective))
 
-    def begin_judgement(self, prepared: Prepared, baseline: Trial) -> None:
+    def begin_judgement(self, prepared: PreparedVersion, baseline: JudgedInstance) -> None:
         """Starts the emulated launches of a full verdict that will probably follow, during the current one; from any thread.
 
         It does nothing without a GPU, where the launches themselves would wait for those of the current verdict.
@@ -224,14 +228,14 @@ class JudgingContext:
 
     def _try(
         self,
-        prepared: Prepared,
-        baseline: Trial | None,
+        prepared: PreparedVersion,
+        baseline: JudgedInstance | None,
         objective: Objective | None,
         *,
         alone: bool = False,
         edited: bool = False,
         quick: bool = False,
-    ) -> Trial:
+    ) -> JudgedInstance:
         """Judges one version and decides on it.
 
         Args:
@@ -256,10 +260,16 @@ class JudgingContext:
                 verdict, speedup=together or ratio_of_times(baseline.verdict.timing, verdict.timing, error)
             )
             verdict = with_doubt(verdict, baseline.verdict, prepared.kernel)
-        return Trial(prepared, self._decided(verdict, metrics, prepared, baseline, objective, error), metrics)
+        return JudgedInstance(prepared, self._decided(verdict, metrics, prepared, baseline, objective, error), metrics)
 
     def _run_version(
-        self, prepared: Prepared, baseline: Trial | None, objective: Objective | None, *, alone: bool, quick: bool
+        self,
+        prepared: PreparedVersion,
+        baseline: JudgedInstance | None,
+        objective: Objective | None,
+        *,
+        alone: bool,
+        quick: bool,
     ) -> tuple[Verdict, tuple[SizeMetrics, ...]]:
         """Returns a version's verdict without a decision, and its figures; arguments as for `_try`."""
         verdict = compiled_verdict(prepared, self.target, self.backend, self.seed)
@@ -281,7 +291,7 @@ class JudgingContext:
         return replace(verdict, roofline=self._roofline(verdict.timing, outcome)), outcome.metrics
 
     def _decided(
-        self, verdict: Verdict, metrics: tuple[SizeMetrics, ...], prepared: Prepared, baseline: Trial | None,
+        self, verdict: Verdict, metrics: tuple[SizeMetrics, ...], prepared: PreparedVersion, baseline: JudgedInstance | None,
         objective: Objective | None, error: RatioError,
     ) -> Verdict:  # fmt: skip
         """Returns the verdict with its decision against the baseline, by the objective and its constraints."""
@@ -309,7 +319,7 @@ class JudgingContext:
             cases=with_weights(verdict.cases, self.contract, decision.times),
         )
 
-    def look_ahead(self, trials: Sequence[Trial], seed: int) -> None:
+    def look_ahead(self, trials: Sequence[JudgedInstance], seed: int) -> None:
         """Lets the idle worker prefetch expected outputs for the next version of this kernel.
 
         Args:
@@ -320,7 +330,7 @@ class JudgingContext:
         if judged is not None and self.contract.reference_kind in ("function", "expression"):
             self.worker.ahead(replace(self._task(judged, None), seed=seed))
 
-    def trace(self, prepared: Prepared) -> str:
+    def trace(self, prepared: PreparedVersion) -> str:
         """Returns the graph of the contract's reference as text.
 
         For a contract without results, a description of the return values.
@@ -334,7 +344,7 @@ class JudgingContext:
             raise ReferenceFailed(f"Tracing the reference ended the worker. {answer.detail}", line=self.contract.line)
         return answer
 
-    def _task(self, prepared: Prepared, baseline: Trial | None) -> JudgeTask:
+    def _task(self, prepared: PreparedVersion, baseline: JudgedInstance | None) -> JudgeTask:
         assert prepared.contract is not None
         instance = prepared.compiled.instance
         return JudgeTask(
@@ -359,7 +369,7 @@ class JudgingContext:
             written=self.written and baseline is None,
         )
 
-    def _whole(self, prepared: Prepared, baseline: Trial | None, *, alone: bool) -> JudgeTask:
+    def _whole(self, prepared: PreparedVersion, baseline: JudgedInstance | None, *, alone: bool) -> JudgeTask:
         """Returns the task of a full verdict."""
         task = self._task(prepared, None if alone else baseline)
         if not self.variants:
@@ -368,7 +378,9 @@ class JudgingContext:
             task, twins=twins_of(prepared, None if baseline is None else baseline.prepared.kernel, self.preparer)
         )
 
-    def _glance(self, prepared: Prepared, baseline: Trial | None, objective: Objective | None) -> JudgeTask:
+    def _glance(
+        self, prepared: PreparedVersion, baseline: JudgedInstance | None, objective: Objective | None
+    ) -> JudgeTask:
         """Returns the task of a quick evaluation; with a GPU, counters are only emulated if the objective needs them."""
         task, sizes = self._task(prepared, baseline), self.contract.sizes[:1]
         task = replace(task, own_sizes=False, sanitize=False, profile=False, glance=True, against=())
@@ -427,7 +439,7 @@ class JudgingContext:
             self.on_progress(stage, done, total)
 
 
-def _not_compiled(prepared: Prepared) -> Finding:
+def _not_compiled(prepared: PreparedVersion) -> Finding:
     """Returns the note for which a version has no code (inactive, not supported, a template that nothing uses) as a finding."""
     said = prepared.compiled.diagnostics[-1]
     return Finding(FindingCode.UNSUPPORTED_INSTRUCTION, "error", said.message, said.file, said.line, said.column)
@@ -461,7 +473,7 @@ ENDS_CONTEXT = frozenset({FindingCode.ILLEGAL_ADDRESS, FindingCode.MISALIGNED_AC
 """Findings after which, on a GPU, nothing else can run in the same process (cuda.h, errors 700 to 719)."""
 
 
-def _runnable(baseline: Trial | None, backend: BackendName) -> Version | None:
+def _runnable(baseline: JudgedInstance | None, backend: BackendName) -> Version | None:
     """Returns the baseline to compare with; None if it cannot run, or ended its worker or GPU context."""
     if baseline is None or baseline.prepared.findings:
         return None

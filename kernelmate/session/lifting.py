@@ -41,7 +41,7 @@ class LiftOutcome:
     note: str | None = None
 
 
-def lifted(session: Session, kernel: Kernel, contract: Contract | None = None) -> LiftOutcome:
+def lift_and_judge(session: Session, kernel: Kernel, contract: Contract | None = None) -> LiftOutcome:
     """Lift a kernel and judge it with the lifted function; no file is changed.
 
     Args:

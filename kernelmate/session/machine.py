@@ -99,7 +99,7 @@ def compiler() -> Check:
             "NVIDIA publishes no NVRTC for macOS.",
             "Use KernelMate on Linux or Windows, or over ssh.",
         )
-    from kernelmate.compiler.places import cuda_major
+    from kernelmate.compiler.cuda_toolkit import cuda_major
 
     worked, said = _python_probe(NVRTC_PROBE)
     if worked:
@@ -113,7 +113,7 @@ def compiler() -> Check:
 
 def headers() -> Check:
     """Checks CUDA's and CCCL's headers: cuda_fp16.h, cooperative_groups.h, cuda/std."""
-    from kernelmate.compiler.places import HEADERS, cuda_major, header_root
+    from kernelmate.compiler.cuda_toolkit import HEADERS, cuda_major, header_root
 
     root = header_root()
     if root.toolkit is not None:
@@ -206,7 +206,7 @@ def roofs(settings: Settings) -> Check:
 def remote_machine(settings: Settings) -> Check:
     """Checks the remote machine (over ssh) that the settings name: that a worker of this version starts there, and which GPU it has."""
     from kernelmate.errors import KernelmateError
-    from kernelmate.session.places import make_worker
+    from kernelmate.session.devices import make_worker
 
     worker = make_worker(settings, "emulator" if settings.backend == "emulator" else "cuda")
     began = time.monotonic()

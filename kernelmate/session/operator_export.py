@@ -12,8 +12,8 @@ import numpy as np
 
 from kernelmate.backends.base import EmulationTooLarge, UnsupportedInstruction
 from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.checks.case_launches import FIRST, Bench, PlannedLaunch
 from kernelmate.checks.styles import NORMAL
-from kernelmate.checks.trials import FIRST, Bench, PlannedLaunch
 from kernelmate.compiler.standalone import StandaloneText, standalone_text
 from kernelmate.config import Settings
 from kernelmate.errors import ContractError, UsageError

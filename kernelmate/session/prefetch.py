@@ -11,8 +11,8 @@ from typing import TypeAlias
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Candidate, Contract, Judged, Kernel, Objective
 from kernelmate.session.candidates import content_key
-from kernelmate.session.judging import JudgingContext, Trial
-from kernelmate.session.preparing import Prepared
+from kernelmate.session.judging import JudgedInstance, JudgingContext
+from kernelmate.session.preparing import PreparedVersion
 from kernelmate.session.tracing import graph_text
 from kernelmate.session.verdicts import compiled_verdict
 from kernelmate.suggest.base import Suggester, SuggestRequest
@@ -25,7 +25,7 @@ _Key: TypeAlias = "tuple[str, str | None]"
 
 
 class Prefetcher:
-    """Compiles expected versions ahead. It changes only when results are available, never the results.
+    """Compiles expected versions in advance. It changes only the time at which results are available, never the results.
 
     Each compilation is a process of its own, and the worker emulates on several cores. So the next versions are
     compiled during an evaluation, as many at once as the compiler has child processes, and their launches run in
@@ -33,15 +33,15 @@ class Prefetcher:
 
     Args:
         context: judges.
-        baseline: what versions are held against.
+        baseline: the version that the others are compared with.
         objective: the objective.
     """
 
-    def __init__(self, context: JudgingContext, baseline: Trial, objective: Objective) -> None:
+    def __init__(self, context: JudgingContext, baseline: JudgedInstance, objective: Objective) -> None:
         self._context, self._baseline, self._objective = context, baseline, objective
         self._instance = baseline.prepared.compiled.instance
-        self._compiling: dict[_Key, Future[Prepared]] = {}
-        self._ready: dict[_Key, Prepared] = {}
+        self._compiling: dict[_Key, Future[PreparedVersion]] = {}
+        self._ready: dict[_Key, PreparedVersion] = {}
         self._begun: set[_Key] = set()
         self._pool: ThreadPoolExecutor | None = None
         self._threads: set[int] = set()
@@ -69,11 +69,11 @@ class Prefetcher:
                 if named[1] == self._instance:
                     compiling.add_done_callback(self._begin_judgement)
 
-    def _begin_judgement(self, compiled: Future[Prepared]) -> None:
+    def _begin_judgement(self, compiled: Future[PreparedVersion]) -> None:
         if not compiled.cancelled() and compiled.exception() is None:
             self._context.begin_judgement(compiled.result(), self._baseline)
 
-    def prepared(self, key: str, kernel: Kernel, contract: Contract, instance: str | None) -> Prepared:
+    def prepared(self, key: str, kernel: Kernel, contract: Contract, instance: str | None) -> PreparedVersion:
         """Returns the compiled version that is evaluated now, and starts launches of others compiled meanwhile.
 
         Raises:
@@ -132,7 +132,7 @@ class EarlyCandidates:
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def begin(self, baseline: Prepared) -> None:
+    def begin(self, baseline: PreparedVersion) -> None:
         """Traces the reference of the compiled baseline, and starts writing kernels."""
         if self._suggester is None:
             return
@@ -142,7 +142,7 @@ class EarlyCandidates:
         except ReferenceFailed:
             return  # said by the search
         verdict = compiled_verdict(baseline, context.target, context.backend, context.seed)
-        self._prefetcher = Prefetcher(context, Trial(baseline, verdict), self._objective)
+        self._prefetcher = Prefetcher(context, JudgedInstance(baseline, verdict), self._objective)
         request = SuggestRequest(
             kernel=context.kernel,
             contract=context.contract,

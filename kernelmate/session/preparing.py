@@ -80,7 +80,7 @@ NAMES_FILE = "__nv_name_map"
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedVersion:
     """One instance of one version, compiled for a target.
 
     Attributes:
@@ -98,7 +98,7 @@ class Prepared:
     resources: Resources | None = None
     occupancy: Occupancy | None = None
     findings: tuple[Finding, ...] = ()
-    stages: tuple[Prepared, ...] = ()
+    stages: tuple[PreparedVersion, ...] = ()
 
     @property
     def version(self) -> Version:
@@ -128,7 +128,7 @@ class KernelPreparer:
     compiler: CompilerProcess = COMPILER
     nvcc: bool = False
 
-    def prepare(self, kernel: Kernel, contract: Contract | None, instance: str | None) -> Prepared:
+    def prepare(self, kernel: Kernel, contract: Contract | None, instance: str | None) -> PreparedVersion:
         """Compiles one instance and evaluate its launch, at the sizes that select it.
 
         Raises:
@@ -149,12 +149,12 @@ class KernelPreparer:
         if not compiled.ok or compiled.resources is None:
             noted = compiled.diagnostics and not any(one.severity == "error" for one in compiled.diagnostics)
             findings = () if noted else (_compile_error(kernel, compiled),)
-            return Prepared(kernel, contract, compiled, findings=findings)
+            return PreparedVersion(kernel, contract, compiled, findings=findings)
         if contract is None:
-            return Prepared(kernel, None, compiled, resources=compiled.resources)
+            return PreparedVersion(kernel, None, compiled, resources=compiled.resources)
         return self._launched(kernel, contract, compiled, compiled.resources)
 
-    def _pipeline(self, kernel: Kernel, contract: Contract) -> Prepared:
+    def _pipeline(self, kernel: Kernel, contract: Contract) -> PreparedVersion:
         """Prepares every kernel of a pipeline; a kernel that several stages launch is compiled once."""
         kernels = find_kernels(kernel.unit)
         stages, findings = [], []
@@ -171,9 +171,11 @@ class KernelPreparer:
             findings.append(_launch_failure(kernel, shared))
         compiled = joined_code(kernel.name, self.target.arch, contract, [one.compiled for one in stages])
         resources = _most([one.resources for one in stages if one.resources is not None])
-        return Prepared(kernel, contract, compiled, resources=resources, findings=tuple(findings), stages=tuple(stages))
+        return PreparedVersion(
+            kernel, contract, compiled, resources=resources, findings=tuple(findings), stages=tuple(stages)
+        )
 
-    def prepare_template(self, kernel: Kernel, contract: Contract | None) -> tuple[Prepared, ...]:
+    def prepare_template(self, kernel: Kernel, contract: Contract | None) -> tuple[PreparedVersion, ...]:
         """Prepare the instances that the project uses of a template whose contract names none.
 
         Returns:
@@ -186,9 +188,9 @@ class KernelPreparer:
         """
         first = contract.instances if contract is not None else ()
         used = sorted(inferred_instances(kernel), key=lambda one: one.text not in first)
-        good: list[Prepared] = []
-        own: list[Prepared] = []
-        guessed: list[Prepared] = []
+        good: list[PreparedVersion] = []
+        own: list[PreparedVersion] = []
+        guessed: list[PreparedVersion] = []
         began = time.monotonic()
         for one in (*used[: 2 * MOST_INSTANCES], *guessed_instances(kernel)):
             failed = guessed if one.guessed else own
@@ -206,7 +208,7 @@ class KernelPreparer:
             return tuple(good)
         return tuple(own[:1]) or (_with_reason(self.prepare(kernel, contract, None), guessed),)
 
-    def _inferred(self, kernel: Kernel, contract: Contract | None, inferred: InferredInstance) -> Prepared:
+    def _inferred(self, kernel: Kernel, contract: Contract | None, inferred: InferredInstance) -> PreparedVersion:
         prepared = self.prepare_or_timeout(kernel, contract, inferred.text)
         text = f"no contract names instances; {inferred.text} comes from {inferred.origin}"
         note = Diagnostic("note", text, *_place(kernel), INFERRED)
@@ -240,7 +242,7 @@ class KernelPreparer:
             kernel, (*options, *more), instance=instance, options=self.options, compiler=self.compiler, **limits
         )
 
-    def prepare_or_timeout(self, kernel: Kernel, contract: Contract | None, instance: str | None) -> Prepared:
+    def prepare_or_timeout(self, kernel: Kernel, contract: Contract | None, instance: str | None) -> PreparedVersion:
         """Like `prepare`, but a compilation that did not end is an error of the instance.
 
         Raises:
@@ -251,7 +253,7 @@ class KernelPreparer:
         except CompileTimeout as error:
             return _timed_out(kernel, contract, instance, self.target, error)
 
-    def prepare_candidate(self, kernel: Kernel, contract: Contract, instance: str | None) -> Prepared:
+    def prepare_candidate(self, kernel: Kernel, contract: Contract, instance: str | None) -> PreparedVersion:
         """Like `prepare`, but errors of a candidate become findings, a compiler time-out included.
 
         Raises:
@@ -263,7 +265,9 @@ class KernelPreparer:
             return replace(prepared, findings=(_launch_failure(kernel, mismatch),))
         return prepared
 
-    def _launched(self, kernel: Kernel, contract: Contract, compiled: Compiled, resources: Resources) -> Prepared:
+    def _launched(
+        self, kernel: Kernel, contract: Contract, compiled: Compiled, resources: Resources
+    ) -> PreparedVersion:
         """Returns the launch at the headline size, with a finding for the first listed size that the target cannot launch."""
         required = required_cluster(compiled)
         if contract.cluster is None and required is not None:
@@ -283,10 +287,10 @@ class KernelPreparer:
             problem = problem or self._refusal(resources, shape, size, required)
         findings = () if problem is None else (_launch_failure(kernel, problem),)
         if headline is None:
-            return Prepared(kernel, contract, compiled, None, resources, None, findings)
+            return PreparedVersion(kernel, contract, compiled, None, resources, None, findings)
         resources = replace(resources, dynamic_shared_bytes=headline.shared_bytes)
         fits = occupancy(self.target, resources, headline)
-        return Prepared(kernel, contract, compiled, headline, resources, fits, findings)
+        return PreparedVersion(kernel, contract, compiled, headline, resources, fits, findings)
 
     def _refusal(
         self, resources: Resources, shape: LaunchShape, size: Mapping[str, int], required: tuple[int, int, int] | None
@@ -372,19 +376,19 @@ def _shared_variable(stages: Sequence[Compiled]) -> str | None:
 
 def _timed_out(
     kernel: Kernel, contract: Contract | None, instance: str | None, target: Target, error: CompileTimeout
-) -> Prepared:
+) -> PreparedVersion:
     """Returns a version with an error that its compiler was killed at the time limit."""
     diagnostic = Diagnostic("error", error.message, *_place(kernel))
     compiled = Compiled(kernel.name, instance, "", target.arch, "NVRTC", False, (diagnostic,))
-    return Prepared(kernel, contract, compiled, findings=(_compile_error(kernel, compiled),))
+    return PreparedVersion(kernel, contract, compiled, findings=(_compile_error(kernel, compiled),))
 
 
-def _is_unnameable(prepared: Prepared) -> bool:
+def _is_unnameable(prepared: PreparedVersion) -> bool:
     """Returns True if an instance contains a name known only in the scope of its use: the inference failed, not the code."""
     return any(one.file == NAMES_FILE and one.severity == "error" for one in prepared.compiled.diagnostics)
 
 
-def _with_reason(asked: Prepared, failed: Sequence[Prepared]) -> Prepared:
+def _with_reason(asked: PreparedVersion, failed: Sequence[PreparedVersion]) -> PreparedVersion:
     """Returns the note that asks for instances, with the first error of a guessed one: it may be another than the choice of instances."""
     errors = [one for prepared in failed for one in prepared.compiled.diagnostics if one.severity == "error"]
     if not errors:
@@ -394,7 +398,7 @@ def _with_reason(asked: Prepared, failed: Sequence[Prepared]) -> Prepared:
     return replace(asked, compiled=replace(asked.compiled, diagnostics=(*asked.compiled.diagnostics, reason)))
 
 
-def _repeats(failed: Sequence[Prepared]) -> bool:
+def _repeats(failed: Sequence[PreparedVersion]) -> bool:
     """Returns True if two instances failed with the same message: further ones would as well."""
     said = [one.findings[0].message for one in failed if one.findings]
     return len(said) != len(set(said))

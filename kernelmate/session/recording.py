@@ -24,7 +24,7 @@ from kernelmate.records import (
     JudgementEntry,
     Kernel,
     Objective,
-    Recorded,
+    RecordedJudgement,
     Verdict,
 )
 from kernelmate.report.json import plain, verdict_json
@@ -146,7 +146,7 @@ class Recorder:
         return number
 
 
-def _as_judged(recorded: Recorded, contract: Contract) -> Judged | None:
+def _as_judged(recorded: RecordedJudgement, contract: Contract) -> Judged | None:
     """Returns a version of the history as a judged candidate; None for the user's own versions and unreadable ones."""
     entry = recorded.judged
     if entry.parent is None or entry.author == USER:
@@ -193,7 +193,7 @@ class RestoredVersion:
     whole: bool
 
 
-def restored(recorded: Recorded, file: Path | None = None) -> RestoredVersion:
+def restored(recorded: RecordedJudgement, file: Path | None = None) -> RestoredVersion:
     """Returns a version of the history within the present file.
 
     Args:
@@ -220,7 +220,7 @@ def restored(recorded: Recorded, file: Path | None = None) -> RestoredVersion:
     return restored_in(before, recorded)
 
 
-def restored_in(before: Kernel, recorded: Recorded) -> RestoredVersion:
+def restored_in(before: Kernel, recorded: RecordedJudgement) -> RestoredVersion:
     """Returns a kernel before and after a version of the history replaces it, and whether that restores the whole text.
 
     Raises:

@@ -30,15 +30,15 @@ from kernelmate.session.candidates import (
     is_wrong,
     judged_by,
     other_seed,
-    screened,
-    shared,
+    rejection_reason,
+    shared_verdict,
     turned_away,
     with_caution,
     with_launches_elsewhere,
 )
-from kernelmate.session.judging import HANGS, JudgingContext, Trial
+from kernelmate.session.judging import HANGS, JudgedInstance, JudgingContext
 from kernelmate.session.prefetch import Prefetcher
-from kernelmate.session.preparing import Prepared
+from kernelmate.session.preparing import PreparedVersion
 from kernelmate.session.search_notes import budget_note, not_judged_notes, not_worth_changing
 from kernelmate.session.tracing import graph_text
 from kernelmate.source.other_files import LaunchingFile, launching_files
@@ -84,7 +84,7 @@ class Search:
     """
 
     context: JudgingContext
-    baselines: tuple[Trial, ...]
+    baselines: tuple[JudgedInstance, ...]
     objective: Objective
     max_candidates: int
     budget: TimeBudget
@@ -163,7 +163,7 @@ class Search:
     def _answering(self, ranked: Sequence[Judged]) -> Sequence[Judged]:
         """Returns the versions that answer the prompt: if it names only a structure, those that have it.
 
-        A model's version may have it, whatever its author is called. If no version has it, a note says so.
+        A model's version may have it, too. If no version has it, a note says so.
         """
         if not only_structure(self.objective):
             return ranked
@@ -246,7 +246,9 @@ class Search:
             trial = context.quick_evaluation(prepared[0], self.baselines[0], self.objective)
         return with_caution(candidate, trial.verdict)
 
-    def _prepared(self, key: str, candidate: Candidate, baselines: Sequence[Trial]) -> tuple[Prepared, ...]:
+    def _prepared(
+        self, key: str, candidate: Candidate, baselines: Sequence[JudgedInstance]
+    ) -> tuple[PreparedVersion, ...]:
         """Returns the candidate compiled for the template instance of each baseline."""
         kernel, contract, ahead = candidate.kernel, candidate.contract, self._ahead()
         instances = [trial.prepared.compiled.instance for trial in baselines]
@@ -254,7 +256,7 @@ class Search:
             ahead.expect(key, kernel, contract, *instances)
         return tuple(ahead.prepared(key, kernel, contract, instance) for instance in instances)
 
-    def _code(self, candidate: Candidate, prepared: Sequence[Prepared]) -> _Code:
+    def _code(self, candidate: Candidate, prepared: Sequence[PreparedVersion]) -> _Code:
         contract = candidate.contract
         launch = (*contract.grid, "|", *contract.block, "|", contract.shared, *contract.require)
         return (*(one.compiled.binary for one in prepared), *launch, candidate.caution)
@@ -269,11 +271,11 @@ class Search:
         other = self._by_code.get(code)
         if other == THE_BASELINE:
             self._twins[key] = THE_BASELINE
-            return shared(replace(self.baseline, accepted=False, reasons=()), "the baseline")
+            return shared_verdict(replace(self.baseline, accepted=False, reasons=()), "the baseline")
         if other is None or other == key or other not in known:
             return None
         self._twins[key] = other
-        return shared(known[other].verdict, known[other].candidate.author)
+        return shared_verdict(known[other].verdict, known[other].candidate.author)
 
     def _tell(self, candidate: Candidate, *, quick: bool) -> None:
         if self.on_trying is None:
@@ -294,7 +296,7 @@ class Search:
     def _verdict(self, key: str, candidate: Candidate) -> Verdict:
         self._tell(candidate, quick=False)
         try:
-            finding = screened(self.context, candidate)
+            finding = rejection_reason(self.context, candidate)
             if finding is not None:
                 return turned_away(self.baseline, finding)
             prepared = self._prepared(key, candidate, self.baselines)
@@ -371,7 +373,7 @@ class Search:
         """
         again: set[str] = set()
         context = replace(self.context, seed=other_seed(self.context.seed), against=self.against)
-        baselines: tuple[Trial, ...] = ()
+        baselines: tuple[JudgedInstance, ...] = ()
         while self._judged and len(again) < MOST_TIMED_AGAIN:
             best = self.versions()[0]
             key = content_key(best.candidate.kernel, best.candidate.contract)
@@ -398,7 +400,7 @@ class Search:
             again.add(key)
             self._judged[key] = self._with_launches(one, verdict)
             for twin in (twin for twin, other in self._twins.items() if other == key and twin in self._judged):
-                self._judged[twin] = Judged(self._judged[twin].candidate, shared(verdict, one.author))
+                self._judged[twin] = Judged(self._judged[twin].candidate, shared_verdict(verdict, one.author))
         if self.against and not again:
             self.notes.append("No version was timed again at the end, so none was compared with a library (--against).")
         if again and context.seed != self.context.seed:
@@ -406,7 +408,7 @@ class Search:
                 "The best was judged and timed again in a fresh process, on other inputs; its figures are from there."
             )
 
-    def _baselines_again(self, context: JudgingContext) -> tuple[Trial, ...]:
+    def _baselines_again(self, context: JudgingContext) -> tuple[JudgedInstance, ...]:
         """Returns the baseline's trials on that context's inputs, if a limit compares input-dependent metrics or there is time."""
         if SEEDED.isdisjoint(self.objective.limits) and not self.budget.fits("final", "full"):
             return self.baselines
@@ -459,6 +461,6 @@ class Search:
             self.notes.append("No suggestion applies to this kernel and this objective.")
 
 
-def _step_of(prepared: Sequence[Prepared]) -> Step:
+def _step_of(prepared: Sequence[PreparedVersion]) -> Step:
     """Returns `slow` for kernels that the emulator has no native code for."""
     return "slow" if any(NO_NATIVE_CODE.search(one.compiled.ptx) for one in prepared) else "full"

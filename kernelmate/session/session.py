@@ -34,11 +34,11 @@ from kernelmate.records import (
 from kernelmate.session.against import with_alternatives
 from kernelmate.session.budget import TimeBudget
 from kernelmate.session.candidates import BegunSearch
-from kernelmate.session.confirming import OnConfirmed, candidate_kernel, confirm, judging_inputs, placed
-from kernelmate.session.judging import JudgingContext, Trial, instances_of
-from kernelmate.session.places import choose_backend, choose_target, make_worker, target_of
+from kernelmate.session.confirming import OnConfirmed, candidate_kernel, confirm, judging_inputs, placed_kernel
+from kernelmate.session.devices import choose_backend, choose_target, make_worker, target_of
+from kernelmate.session.judging import JudgedInstance, JudgingContext, instances_of
 from kernelmate.session.prefetch import EarlyCandidates, first_writer
-from kernelmate.session.preparing import KernelPreparer, Prepared, options_for
+from kernelmate.session.preparing import KernelPreparer, PreparedVersion, options_for
 from kernelmate.session.recording import Recorder
 from kernelmate.session.references import ignored_keys, with_objective, with_reference, with_sizes
 from kernelmate.session.searching import OnJudged, OnTrying, Search
@@ -158,7 +158,7 @@ class Session:
 
     def prepare(
         self, kernel: Kernel, instance: str | None = None, contract: Contract | None = None, *, keep_going: bool = False
-    ) -> tuple[Prepared, ...]:
+    ) -> tuple[PreparedVersion, ...]:
         """Compiles only, and returns the code, one per instance. Runs nothing of the file.
 
         Args:
@@ -333,7 +333,7 @@ class Session:
         self,
         kernel: Kernel,
         context: JudgingContext,
-        baselines: Sequence[Trial],
+        baselines: Sequence[JudgedInstance],
         aim: Objective,
         on_judged: OnJudged | None,
     ) -> tuple[OnJudged, Callable[[], Sequence[Judged]]]:
@@ -400,7 +400,7 @@ class Session:
                 not end. EnvironmentFailed: the compiler or the worker is unavailable.
         """
         promises = [one for one in carried.promises if everything or one.open]
-        with placed(carried.given) as kernel:
+        with placed_kernel(carried.given) as kernel:
             options = carried.given.options
             settings = self.settings
             preparer = KernelPreparer(
@@ -465,7 +465,7 @@ class Session:
     def _upcoming_seed(self) -> int:
         return self._next_seed if self.settings.seed is None else self.settings.seed
 
-    def _look_ahead(self, context: JudgingContext, trials: Sequence[Trial]) -> None:
+    def _look_ahead(self, context: JudgingContext, trials: Sequence[JudgedInstance]) -> None:
         if self.settings.seed is None:
             context.look_ahead(trials, self._next_seed)
 

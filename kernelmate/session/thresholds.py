@@ -192,7 +192,7 @@ def _fresh(before: Sequence[Finding], after: Sequence[Finding]) -> list[Finding]
     return fresh
 
 
-def limited(verdict: Verdict) -> bool:
+def is_stopped_by_limit(verdict: Verdict) -> bool:
     """True if a limit of time, memory or instructions left it unjudged, which is not a fault of the version."""
     return any(one.code in SAYS_NOTHING - {FindingCode.WORKER_CRASH} for one in verdict.findings)
 

@@ -19,7 +19,7 @@ _WIDE = 120
 
 @dataclass(frozen=True, slots=True)
 class OperatorCode:
-    """How an operator's kernel is compiled.
+    """Compilation of an operator's kernel.
 
     Attributes:
         expression: the name by which NVRTC finds it.

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from kernelmate.errors import ReferenceFailed
 from kernelmate.session.judging import JudgingContext
-from kernelmate.session.preparing import Prepared
+from kernelmate.session.preparing import PreparedVersion
 
 
-def graph_text(context: JudgingContext, prepared: Prepared) -> tuple[str, str]:
+def graph_text(context: JudgingContext, prepared: PreparedVersion) -> tuple[str, str]:
     """Returns the graph that new kernels are written from, as text, and a note if it is not that of the reference, else "".
 
     A kernel written from another kernel's text is judged with the reference, like any other.

@@ -24,7 +24,7 @@ from kernelmate.records import (
     Timing,
     Verdict,
 )
-from kernelmate.session.preparing import Prepared, kernel_finding
+from kernelmate.session.preparing import PreparedVersion, kernel_finding
 from kernelmate.worker.client import TaskDeath
 
 MOST_PRINTED = 600
@@ -50,7 +50,7 @@ OF_THE_EMULATOR = {
 """Worker deaths that are not the kernel's fault on the emulator: the finding's code, and the advice."""
 
 
-def compiled_verdict(prepared: Prepared, target: Target, backend: BackendName, seed: int) -> Verdict:
+def compiled_verdict(prepared: PreparedVersion, target: Target, backend: BackendName, seed: int) -> Verdict:
     """Returns the verdict on a version that has not run yet."""
     compiled = prepared.compiled
     return Verdict(
@@ -79,7 +79,7 @@ def compiled_verdict(prepared: Prepared, target: Target, backend: BackendName, s
     )
 
 
-def compiled_stages(prepared: Prepared) -> tuple[StageVerdict, ...] | None:
+def compiled_stages(prepared: PreparedVersion) -> tuple[StageVerdict, ...] | None:
     """Returns the verdicts on a pipeline's stages as far as they follow from compilation; None for a kernel."""
     contract = prepared.contract
     if contract is None or not contract.stages:

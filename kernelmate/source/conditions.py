@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from kernelmate.source.expansion import Called, ExpressionToken, expanded, helpers_in, macros_in, substituted
+from kernelmate.source.expansion import CalledDefinition, ExpressionToken, expanded, helpers_in, macros_in, substituted
 from kernelmate.source.size_expressions import (
     ASSIGNMENTS,
     COMPARISONS,
@@ -82,7 +82,7 @@ class _Walk:
     code: list[ExpressionToken] = field(default_factory=list)
     definitions: dict[str, SizeExpression | None] = field(default_factory=dict)
     conditions: dict[tuple[int, int, bool], Condition] = field(default_factory=dict)
-    helpers: dict[str, Called] = field(default_factory=dict)
+    helpers: dict[str, CalledDefinition] = field(default_factory=dict)
     inlined: set[str] = field(default_factory=set)
 
     def found(self) -> tuple[Condition, ...]:

@@ -13,7 +13,7 @@ from kernelmate.records import Kernel, Signature, Unit
 from kernelmate.source.dtypes import ENUM, c_type_dtype
 from kernelmate.source.launches import launch_site, launches_by_kernel
 from kernelmate.source.signature import literal_integers, read_parameters, read_template, spell
-from kernelmate.source.tokens import Lexed, Token, closing, closing_angle, lex, name_before
+from kernelmate.source.tokens import LexedText, Token, closing, closing_angle, lex, name_before
 
 _NOT_NAMES = frozenset(
     [
@@ -68,7 +68,7 @@ class Definition:
 class Source:
     """A parsed text: its code tokens, definitions, and type aliases."""
 
-    lexed: Lexed
+    lexed: LexedText
     code: tuple[Token, ...]
     definitions: tuple[Definition, ...]
     instantiations: tuple[tuple[str, str], ...]
@@ -102,7 +102,7 @@ class _Branch:
 class _Scan:
     """State of the single pass over the code tokens that finds definitions."""
 
-    lexed: Lexed
+    lexed: LexedText
     code: Sequence[Token]
     globals: frozenset[str]
     stack: list[_Scope] = field(default_factory=list)

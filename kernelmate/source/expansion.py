@@ -27,28 +27,28 @@ class ExpressionToken(NamedTuple):
     directive: int
 
 
-class Called(NamedTuple):
+class CalledDefinition(NamedTuple):
     """A macro or function: its parameter names and the tokens of its body."""
 
     parameters: tuple[str, ...]
     body: tuple[ExpressionToken, ...]
 
 
-def macros_in(lines: Iterable[Sequence[ExpressionToken]]) -> dict[str, Called]:
+def macros_in(lines: Iterable[Sequence[ExpressionToken]]) -> dict[str, CalledDefinition]:
     """Returns function-like macros by name, from preprocessor lines."""
-    found: dict[str, Called] = {}
+    found: dict[str, CalledDefinition] = {}
     for line in lines:
         if len(line) > 4 and line[1].text == "define" and line[3].text == "(" and line[2].end == line[3].start:
             closed = next((place for place in range(4, len(line)) if line[place].text == ")"), None)
             if closed is not None and not any(piece.text == "#" for piece in line[closed:]):
                 named = tuple(piece.text for piece in line[4:closed] if piece.kind == "word")
-                found[line[2].text] = Called(named, tuple(line[closed + 1 :]))
+                found[line[2].text] = CalledDefinition(named, tuple(line[closed + 1 :]))
     return found
 
 
-def helpers_in(code: Sequence[ExpressionToken]) -> dict[str, Called]:
+def helpers_in(code: Sequence[ExpressionToken]) -> dict[str, CalledDefinition]:
     """Returns functions whose body states an assumption to the compiler, by name."""
-    found: dict[str, Called] = {}
+    found: dict[str, CalledDefinition] = {}
     for at, piece in enumerate(code[:-1]):
         if piece.kind != "word" or code[at + 1].text != "(":
             continue
@@ -56,7 +56,7 @@ def helpers_in(code: Sequence[ExpressionToken]) -> dict[str, Called]:
         if closed + 1 < len(code) and code[closed + 1].text == "{":
             body = code[closed + 2 : closing(code, closed + 1)]
             if any(one.text in TELLING for one in body) and piece.text not in ("if", "for", "while", "switch"):
-                found[piece.text] = Called(_parameters(code[at + 2 : closed]), tuple(body))
+                found[piece.text] = CalledDefinition(_parameters(code[at + 2 : closed]), tuple(body))
     return found
 
 
@@ -73,7 +73,7 @@ def _parameters(some: Sequence[ExpressionToken]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def expanded(code: Sequence[ExpressionToken], macros: Mapping[str, Called]) -> list[ExpressionToken]:
+def expanded(code: Sequence[ExpressionToken], macros: Mapping[str, CalledDefinition]) -> list[ExpressionToken]:
     """Expands macro calls in code; the replacement has the call's position."""
     found = list(code)
     for _ in range(DEEPEST_CALL):
@@ -95,7 +95,9 @@ def expanded(code: Sequence[ExpressionToken], macros: Mapping[str, Called]) -> l
     return found
 
 
-def substituted(called: Called, code: Sequence[ExpressionToken], at: int, closed: int) -> list[ExpressionToken]:
+def substituted(
+    called: CalledDefinition, code: Sequence[ExpressionToken], at: int, closed: int
+) -> list[ExpressionToken]:
     """Returns the body of the macro or function called at `at`, with its parameters replaced by the bracketed arguments."""
     arguments = dict(zip(called.parameters, _split(code[at + 2 : closed]), strict=False))
     start, end = code[at].start, code[min(closed, len(code) - 1)].end

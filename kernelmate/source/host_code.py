@@ -231,7 +231,7 @@ def held_at(text: str, place: int) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class SideDeclared:
+class LaunchVariable:
     """The declaration of a variable that a launch has as its grid or block.
 
     Attributes:
@@ -246,7 +246,7 @@ class SideDeclared:
     vector: bool
 
 
-def side_declared(text: str, name: str, place: int) -> SideDeclared | None:
+def side_declared(text: str, name: str, place: int) -> LaunchVariable | None:
     """Returns the only declaration of a launch's grid or block in a text without comments; None if there is none.
 
     An integer's initialiser contains no call but of a division, and nothing assigns to it later.
@@ -265,7 +265,7 @@ def side_declared(text: str, name: str, place: int) -> SideDeclared | None:
     return _declared_in(text, name)
 
 
-def _declared_in(text: str, name: str) -> SideDeclared | None:
+def _declared_in(text: str, name: str) -> LaunchVariable | None:
     vectors = list(re.finditer(rf"\bdim3\s(?:[^;{{}}]*[,\s])?{name}\s*[({{](?=[^;]*[)}}]\s*[;,])", text))
     integers = list(re.finditer(rf"\b{INTEGRAL}\s+(?:const\s+)?{name}\s*=\s*(?=[^;]*;)", text))
     if len(vectors) + len(integers) != 1:
@@ -273,14 +273,14 @@ def _declared_in(text: str, name: str) -> SideDeclared | None:
     (declared,) = [*vectors, *integers]
     if vectors:
         start, end = _initialiser(text, declared.end())
-        return SideDeclared(declared.start(), start, end - 1, vector=True)
+        return LaunchVariable(declared.start(), start, end - 1, vector=True)
     value = text[declared.end() : text.index(";", declared.end())].rstrip()
     plain = DIVIDED.sub("(", value) if DIVIDED.match(value) else value
     if re.search(r"\w\s*\(|[,{}]|[^<>=!]=[^=]", plain.replace(",", "", plain != value)) or changes(
         text[declared.end() :], [name]
     ):
         return None
-    return SideDeclared(declared.start(), declared.end(), declared.end() + len(value), vector=False)
+    return LaunchVariable(declared.start(), declared.end(), declared.end() + len(value), vector=False)
 
 
 def _initialiser(text: str, start: int) -> tuple[int, int]:

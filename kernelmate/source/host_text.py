@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelmate.config import project_folder
-from kernelmate.files import walked
+from kernelmate.files import project_folders
 from kernelmate.source.tokens import Token, closing, closing_angle, lex, live_text, opening_angle, split_list
 
 _SUFFIXES = frozenset({".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".cc", ".cpp", ".cxx", ".inl", ".inc", ".def"})
@@ -306,7 +306,7 @@ def project_files(path: Path) -> tuple[Path, ...]:
         return ()
     beside = path.parent.resolve()
     found = []
-    for place, names in walked(folder):
+    for place, names in project_folders(folder):
         near = 0 if place == beside else len(os.path.relpath(place, beside).split(os.sep))
         found += [(near, place / name) for name in names if os.path.splitext(name)[1].lower() in _SUFFIXES]
         if len(found) > 4 * _MOST_FILES:

@@ -18,11 +18,11 @@ from kernelmate.source.infer_host import HostFacts, host_facts, lambda_launch, w
 from kernelmate.source.infer_indices import indexed_by_inputs
 from kernelmate.source.infer_launch import (
     LaunchGuess,
-    following,
     is_launched,
     is_legal,
     launch_by_indices,
     partly_written,
+    scaled_launch,
     work_of,
     written_launch,
 )
@@ -41,10 +41,10 @@ from kernelmate.source.infer_sizes import (
     matrix_of,
     ordered,
     rounded,
-    shrunk,
+    shrunk_sizes,
     sizes_of,
 )
-from kernelmate.source.infer_structs import TakenApart, element_of, mixed_hint, taken_apart, undefined
+from kernelmate.source.infer_structs import FlattenedKernel, element_of, mixed_hint, taken_apart, undefined
 from kernelmate.source.instances import template_arguments, used_instances
 from kernelmate.source.structs import AXES, pass_vectors
 from kernelmate.source.template_parameters import example_instance
@@ -199,7 +199,7 @@ class _Guess:
 
     def __init__(
         self,
-        apart: TakenApart,
+        apart: FlattenedKernel,
         types: Mapping[str, tuple[str, int]],
         whole: Sequence[str],
         constants: Mapping[str, str],
@@ -239,7 +239,7 @@ class _Guess:
             own, odd = {**own, "multiProcessorCount": SMALL}, {**odd, "multiProcessorCount": 3}
         fixed = ONLY_SIZE if launch.fixed_threads(self.whole) else fixed
         most = MOST_ELEMENTS // max(own.get(fixed, 1), 1)
-        tried = [{**own, **shrunk({name: own[name] for name in extents if name != fixed}, most)}, usual, odd]
+        tried = [{**own, **shrunk_sizes({name: own[name] for name in extents if name != fixed}, most)}, usual, odd]
         sides = (*launch.grid, *launch.block)
         whole, odd = rounded(usual, sides, launch.block), rounded(odd, sides, launch.block)
         if all(name in facts.values for name in extents) and is_legal(launch, tried[:1]):
@@ -268,7 +268,7 @@ class _Guess:
         parsed = template_arguments(instances[0])
         if parsed is None or chosen.position >= len(parsed[1]):
             return None
-        followed = following(launch, values, chosen)
+        followed = scaled_launch(launch, values, chosen)
         sizes: list[Mapping[str, int]] = []
         for value in sorted(values):
             if is_launched(values[value], followed, chosen.size, value):

@@ -24,7 +24,6 @@ CAST = re.compile(rf"\(\s*{_INTEGER}\)|\b(?:static_cast\s*<\s*{_INTEGER}>|{_INTE
 """Casts to integers: `(long)n`, and the names in `long(n)` and `static_cast<long>(n)`."""
 BUILTIN = re.compile(r"\b(blockIdx|threadIdx|blockDim|gridDim)\s*\.\s*([xyz])\b")
 _PLACES = ("blockIdx_x", "blockIdx_y", "blockIdx_z")
-_THREADS = re.compile(r"(?:blockIdx|threadIdx|blockDim|gridDim)_[xyz]\Z|warpSize\Z")
 _BY_VALUE = re.compile(
     r"(?:if|while|for|switch|return|sizeof|static_cast|float|double|int|half|unsigned|fmaf?|f?max[fl]?|f?min[fl]?|f?abs[fl]?|exp[fl]?|log\w*|pow[fl]?|"
     r"sqrt[fl]?|rsqrt[fl]?|tanh?[fl]?|sin[fl]?|cos[fl]?|erf[cl]?[fl]?|floor[fl]?|ceil[fl]?|round[fl]?|make_\w+|__\w+)\Z"

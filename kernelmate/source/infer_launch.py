@@ -89,7 +89,7 @@ def work_of(guess: LaunchGuess, size: Size, loops: KernelLoops) -> int:
     return math.prod((*shape.grid, *shape.block, loops.iterations(size, shape)))
 
 
-def following(launch: LaunchGuess, values: Mapping[int, HostFacts], chosen: Selection) -> LaunchGuess:
+def scaled_launch(launch: LaunchGuess, values: Mapping[int, HostFacts], chosen: Selection) -> LaunchGuess:
     """Returns a launch in which numbers that are the same multiple of the selecting size in most launches follow that size."""
     own = (*launch.grid, *launch.block, launch.shared)
     shapes = [(value, (*one.grid, *one.block, str(one.shared))) for value, one in values.items()]

@@ -143,7 +143,7 @@ def rounded(values: Mapping[str, int], sides: Sequence[str], block: Sequence[str
     return found
 
 
-def shrunk(values: Mapping[str, int], most: int) -> dict[str, int]:
+def shrunk_sizes(values: Mapping[str, int], most: int) -> dict[str, int]:
     """Returns sizes whose product is at most `most`: the largest ones are halved until it is."""
     found = dict(values)
     while found and math.prod(found.values()) > most:

@@ -8,7 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from kernelmate.records import AddressMode, Argument, Direction, Kernel, Member, Parameter, Passed, TextureView, Unit
+from kernelmate.records import (
+    AddressMode,
+    Argument,
+    Direction,
+    Kernel,
+    Member,
+    Parameter,
+    Passed,
+    TextureView,
+    Unit,
+)
 from kernelmate.source.arguments import POINTER_BYTES, TEXEL_BYTES, short_name
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
 from kernelmate.source.host_text import HostFiles
@@ -58,7 +68,7 @@ class _Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class TakenApart:
+class FlattenedKernel:
     """A kernel with one parameter for each argument that its contract has.
 
     Attributes:
@@ -101,7 +111,7 @@ class TakenApart:
         return tuple(shown), tuple(found)
 
 
-def taken_apart(kernel: Kernel, bound: Mapping[str, str]) -> TakenApart:
+def taken_apart(kernel: Kernel, bound: Mapping[str, str]) -> FlattenedKernel:
     """Returns a kernel with structs, textures and surfaces replaced by the arguments that they are made of, where their fields are plain.
 
     Args:
@@ -145,9 +155,9 @@ def taken_apart(kernel: Kernel, bound: Mapping[str, str]) -> TakenApart:
             least = _least_sides(kernel, one.name, rank)
             wholes[one.name] = _Whole(kind, tuple(members), _size(parts[one.name]), rank=rank, least=least)
     if parameters == list(kernel.signature.parameters):
-        return TakenApart(kernel, {}, frozenset())
+        return FlattenedKernel(kernel, {}, frozenset())
     signature = replace(kernel.signature, parameters=tuple(parameters))
-    return TakenApart(replace(kernel, signature=signature), wholes, frozenset(renamed), common, steps)
+    return FlattenedKernel(replace(kernel, signature=signature), wholes, frozenset(renamed), common, steps)
 
 
 def element_of(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -> tuple[str, int] | None:

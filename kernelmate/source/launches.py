@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kernelmate.caching import text_cache
 from kernelmate.records import LaunchSite
-from kernelmate.source.tokens import Lexed, Token, closing, lex, live_text, name_before, split_list
+from kernelmate.source.tokens import LexedText, Token, closing, lex, live_text, name_before, split_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def launches_by_kernel(text: str, names: Iterable[str]) -> dict[str, list[Parsed
     return found
 
 
-def launch_site(lexed: Lexed, launch: ParsedLaunch, name: str) -> LaunchSite:
+def launch_site(lexed: LexedText, launch: ParsedLaunch, name: str) -> LaunchSite:
     """Converts a launch to its record; `name` is its kernel's."""
     spans = launch.configuration
     line, column = lexed.position(launch.start)

@@ -104,7 +104,7 @@ _OPERATOR = "operator()"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """How a kernel calls a type parameter: the member function, `operator()` or a static one, and its number of arguments."""
+    """A call of a type parameter in a kernel: the member function, `operator()` or a static one, and its number of arguments."""
 
     member: str
     arguments: int

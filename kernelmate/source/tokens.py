@@ -66,7 +66,7 @@ class LineComment(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Lexed:
+class LexedText:
     """The tokens of a text and its `//` comments, both in order."""
 
     text: str
@@ -100,7 +100,7 @@ class Lexed:
         return self.line_starts[bisect_right(self.line_starts, offset) - 1]
 
 
-_RECENT: deque[Lexed] = deque(maxlen=2)
+_RECENT: deque[LexedText] = deque(maxlen=2)
 """The last two long texts."""
 
 
@@ -110,7 +110,7 @@ def line_starts(text: str) -> tuple[int, ...]:
 
 
 @text_cache(32)
-def lex(text: str) -> Lexed:
+def lex(text: str) -> LexedText:
     """Splits CUDA text into tokens. Never raises: unknown characters become one-character symbols.
 
     Of a long text only what differs from a recent one is read: an editor sends the whole file with every key.
@@ -160,20 +160,20 @@ class _Lexer:
                 tokens.append(Token(kind, match.group(), match.start(), match.end(), directive))  # type: ignore[arg-type]
         return None
 
-    def result(self) -> Lexed:
+    def result(self) -> LexedText:
         """Reads to the end of the text."""
         self.read()
         return self.lexed()
 
-    def lexed(self) -> Lexed:
+    def lexed(self) -> LexedText:
         """Returns all that has been read so far as one object."""
-        return Lexed(self.text, tuple(self.tokens), tuple(self.comments), line_starts(self.text))
+        return LexedText(self.text, tuple(self.tokens), tuple(self.comments), line_starts(self.text))
 
 
 class _Known:
     """The tokens of an earlier text after a change: they begin at offset `start` of the new text, and moved by `shift`."""
 
-    def __init__(self, before: Lexed, start: int, shift: int) -> None:
+    def __init__(self, before: LexedText, start: int, shift: int) -> None:
         self.tokens, self.start, self.shift = before.tokens, start, shift
 
     def index(self, start: int) -> int | None:
@@ -197,7 +197,7 @@ def _last_directive(tokens: Sequence[Token]) -> int:
     return next((token.directive for token in reversed(tokens) if token.directive), 0)
 
 
-def _lex_again(text: str, before: Lexed) -> Lexed:
+def _lex_again(text: str, before: LexedText) -> LexedText:
     """Splits a text into tokens, most of which may be those of an earlier text."""
     same = _common(before.text, text)
     ending = _common(before.text[same:][::-1], text[same:][::-1])

@@ -188,7 +188,7 @@ class _File:
                 )
 
     def _mean(self, name: str, meaning: str, node: ast.stmt) -> None:
-        """Takes in a meaning: of a condition the last one counts, as for definitions; of a `try` or a test of versions the first."""
+        """Stores the meaning of a name: the last one of several in the branches of a condition, the first one of those in a `try` or a test of versions."""
         before, last = self.library.get(name, ()), self.last_counts.get(id(node))
         self.library[name] = tuple(dict.fromkeys((meaning, *before) if last else (*before, meaning)))
         if last is not None and len(self.library[name]) > 1:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelmate.records import Cost, Judged
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
-from kernelmate.suggest.consent import Ask, Consents, Outgoing, redacted
+from kernelmate.suggest.consent import Ask, Consents, OutgoingText, redacted
 from kernelmate.suggest.prices import OverBudget, SpendingBudget, cost_of
 from kernelmate.suggest.prompts import QUESTIONS, RULES, failed_part, kernel_part, review_part, versions_part
 from kernelmate.suggest.replies import Audit, Form, Malformed, Proposal, Review, read_reply, schema_of
@@ -193,7 +193,7 @@ class Claude:
         if self.consents.given(self.workspace, host):
             return
         most = self.spending.most(self.model, len(text), tokens)
-        if not self.ask(Outgoing(text, host, self.model, most, self.workspace)):
+        if not self.ask(OutgoingText(text, host, self.model, most, self.workspace)):
             raise AuthorFailed("consent", "Nothing was sent to Claude: you have not consented.")
         self.consents.give(self.workspace, host)
 

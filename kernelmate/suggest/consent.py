@@ -63,7 +63,7 @@ _LATEST = 253_402_300_800
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class OutgoingText:
     """Text that would be sent.
 
     Attributes:
@@ -81,7 +81,7 @@ class Outgoing:
     workspace: Path
 
 
-Ask = Callable[[Outgoing], bool]
+Ask = Callable[[OutgoingText], bool]
 """Function that shows outgoing text to the user and returns True if they consent."""
 
 

@@ -70,7 +70,7 @@ class RepairSequences:
                     yield candidate
                     if judged.verdict.accepted or request.stop():
                         return
-                    if nearer(judged.verdict, step.verdict):
+                    if is_nearer(judged.verdict, step.verdict):
                         reached.append(_step(step, candidate, judged))
                 if not tried:
                     self._tell(step, depth)
@@ -120,7 +120,7 @@ def distance(verdict: Verdict) -> Distance:
     return 0, faults, wrong + (verdict.correct is False and not faults and not wrong)
 
 
-def nearer(after: Verdict, before: Verdict) -> bool:
+def is_nearer(after: Verdict, before: Verdict) -> bool:
     """Returns True if a version has a smaller distance, or an equal one and another first fault that is not worse."""
     if distance(after) != distance(before):
         return distance(after) < distance(before)

@@ -15,7 +15,7 @@ from itertools import product
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Contract, LaunchShape
 from kernelmate.source import launch_shape, scalar_values
-from kernelmate.suggest.syntax import ELEMENT_BYTES, Node, Tree, integer_constants
+from kernelmate.suggest.syntax import ELEMENT_BYTES, Node, Tree, integer_constants, strip_parentheses
 from kernelmate.suggest.syntax_effects import call_name, element_accesses, index_of, is_written, operator, root_name
 from kernelmate.suggest.syntax_loops import enclosing_loops, loops
 
@@ -156,7 +156,7 @@ class LaneEvaluator:
 
     def _pointer(self, node: Node, thread: Thread, known: Mapping[str, float], depth: int) -> float | None:
         """Returns the offset of a pointer expression into its array in elements; None if unknown."""
-        node = _inner(node)
+        node = strip_parentheses(node)
         if node.type == "identifier":
             name = self.tree.text(node)
             if any(p.name == name for p in self.tree.kernel.signature.parameters):
@@ -166,7 +166,7 @@ class LaneEvaluator:
                 return None
             return self._pointer(variable.value, thread, known, depth + 1)
         if node.type == "pointer_expression" and operator(self.tree, node) == "&":
-            argument = _inner(node.named_children[0])
+            argument = strip_parentheses(node.named_children[0])
             base, index = argument.child_by_field_name("argument"), index_of(argument)
             if argument.type != "subscript_expression" or base is None or index is None:
                 return None
@@ -183,7 +183,7 @@ class LaneEvaluator:
     def _value(self, node: Node, thread: Thread, known: Mapping[str, float], depth: int) -> float | None:
         if depth > _DEEPEST:
             return None
-        node = _inner(node)
+        node = strip_parentheses(node)
         text = self.tree.text(node)
         if node.type == "number_literal":
             return float(int(text.rstrip("uUlL").replace("'", ""), 0))
@@ -294,12 +294,6 @@ def turns_of_threads(tree: Tree, contract: Contract) -> int | None:
             return None
         most = max(turns, most or 0)
     return most
-
-
-def _inner(node: Node) -> Node:
-    while node.type == "parenthesized_expression" and len(node.named_children) == 1:
-        node = node.named_children[0]
-    return node
 
 
 def _sum(one: float | None, other: float | None) -> float | None:

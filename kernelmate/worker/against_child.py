@@ -91,7 +91,7 @@ class AgainstAnswer(msgspec.Struct, frozen=True):
     precision: str = ""
 
 
-class Unusable(Exception):
+class ComputationUnusable(Exception):
     """The computation has no time; the message says why, as a clause."""
 
 
@@ -127,7 +127,7 @@ def _answer(job: AgainstJob, scratch: Path) -> AgainstAnswer:
         return _measured(job, scratch, opened[0] if opened else None, lock)
     except KernelmateError as error:
         return AgainstAnswer(error.message.rstrip("."))
-    except Unusable as reason:
+    except ComputationUnusable as reason:
         return AgainstAnswer(str(reason))
     except Exception as error:  # noqa: BLE001 -- whatever it raises, this computation has no time
         return AgainstAnswer(_words(error))
@@ -152,10 +152,10 @@ def _measured(job: AgainstJob, scratch: Path, backend: Any, lock: GpuLock | None
     """Computes the results once, then times the computation, whose results in the end must be of the same form.
 
     Raises:
-        Unusable: it cannot be called, or not be timed.
+        ComputationUnusable: it cannot be called, or not be timed.
     """
     if isinstance(backend, Exception):
-        raise Unusable(f"PyTorch cannot use the GPU: {_words(backend)}")
+        raise ComputationUnusable(f"PyTorch cannot use the GPU: {_words(backend)}")
     import torch
 
     precision = _set_precision(torch, tf32=job.computation.tf32)
@@ -178,7 +178,7 @@ def _measured(job: AgainstJob, scratch: Path, backend: Any, lock: GpuLock | None
     backend.turns = lock
     answer, results = _timed(job.run, job.kernel, backend, function, arrays)
     if _precision(torch) != precision:
-        raise Unusable("the function changes the precision settings of torch")
+        raise ComputationUnusable("the function changes the precision settings of torch")
     _leave(results, job, scratch)
     return msgspec.structs.replace(answer, precision=precision)
 
@@ -193,7 +193,7 @@ def _timed(
     """Times a function and the kernel in the same blocks; returns also the results of its last replay.
 
     Raises:
-        Unusable: the function changes an input, cannot be captured, or the kernel's launch failed.
+        ComputationUnusable: the function changes an input, cannot be captured, or the kernel's launch failed.
     """
     from kernelmate.backends.cuda.torch_timing import ReplayedKernel, TorchVersion
     from kernelmate.backends.timed import CannotCapture, TimedFault
@@ -210,9 +210,9 @@ def _timed(
             results = tuple(one.clone() for one in other.results)
             changed = [name for name in arrays if name not in kernel.restored and timer.changed(name)]
     except (CannotCapture, TimedFault) as error:
-        raise Unusable(str(error)) from None
+        raise ComputationUnusable(str(error)) from None
     if changed:
-        raise Unusable(f"the function changes its argument {changed[0]}")
+        raise ComputationUnusable(f"the function changes its argument {changed[0]}")
     return AgainstAnswer(None, seen.timings[0], seen.timings[1], seen.speedup), results
 
 
@@ -235,7 +235,7 @@ def _function(job: AgainstJob, scratch: Path) -> Callable[[Mapping[str, Any]], t
     """Returns the function of tensors by argument that gives all results.
 
     Raises:
-        Unusable: it takes something that the kernel does not have.
+        ComputationUnusable: it takes something that the kernel does not have.
         ReferenceFailed: its file cannot be loaded.
     """
     import torch
@@ -254,7 +254,7 @@ def _function(job: AgainstJob, scratch: Path) -> Callable[[Mapping[str, Any]], t
     names = {spelled(name): name for name in (*job.inputs, *job.scalars)}
     lacking = [one.name for one in parameters.values() if one.default is one.empty and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL) and one.name not in names]  # fmt: skip
     if lacking:
-        raise Unusable(f"{where} takes {', '.join(lacking)}, and the kernel has no such argument")
+        raise ComputationUnusable(f"{where} takes {', '.join(lacking)}, and the kernel has no such argument")
     taken = {given: name for given, name in names.items() if takes_all or given in parameters}
     scalars = {given: job.scalars[name] for given, name in taken.items() if name in job.scalars}
     called = torch.compile(python, dynamic=False) if computation.name == "compile" else python
@@ -270,18 +270,20 @@ def _leave(results: tuple[Any, ...], job: AgainstJob, scratch: Path) -> None:
     """Writes the bytes of the results.
 
     Raises:
-        Unusable: their number, shapes or dtypes are not those of the kernel's outputs.
+        ComputationUnusable: their number, shapes or dtypes are not those of the kernel's outputs.
     """
     import torch
 
     if len(results) != len(job.results):
-        raise Unusable(f"it returns {len(results)} arrays, and the kernel has {len(job.results)} outputs")
+        raise ComputationUnusable(f"it returns {len(results)} arrays, and the kernel has {len(job.results)} outputs")
     for number, (made, (name, shape, dtype)) in enumerate(zip(results, job.results, strict=True)):
         if not torch.is_tensor(made):
-            raise Unusable(f"it returns no tensor for {name}, but {type(made).__name__}")
+            raise ComputationUnusable(f"it returns no tensor for {name}, but {type(made).__name__}")
         got = str(made.dtype).removeprefix("torch.")
         if tuple(made.shape) != shape or got != dtype:
-            raise Unusable(f"it returns {got}{list(made.shape)} for {name}, and the kernel has {dtype}{list(shape)}")
+            raise ComputationUnusable(
+                f"it returns {got}{list(made.shape)} for {name}, and the kernel has {dtype}{list(shape)}"
+            )
         held = made.detach().contiguous().cpu().reshape(-1).view(torch.uint8)
         np.asarray(held).tofile(scratch / f"result{number}")
 

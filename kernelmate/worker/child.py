@@ -25,7 +25,7 @@ from kernelmate.confinement import SCRATCH, harden, kill_descendants
 from kernelmate.environment import allowed
 from kernelmate.errors import KernelmateError
 from kernelmate.worker import protocol
-from kernelmate.worker.task_server import TaskServer, opened_gpu, own_of, spent
+from kernelmate.worker.task_server import TaskServer, is_exhausted, opened_gpu, own_of
 from kernelmate.worker.unpacking import UnpackedFiles
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def main(folder: Path | None = None) -> None:
             elif tasks.empty():
                 with voice.thinking_ahead():
                     server.work_ahead(request, lambda: not tasks.empty())
-            if spent() and tasks.empty():
+            if is_exhausted() and tasks.empty():
                 break
         elif not server.serve(request):
             break

@@ -25,7 +25,7 @@ from kernelmate.worker.base import (
     WorkerMachine,
     WorkerState,
 )
-from kernelmate.worker.process import Flooded, Process, ProcessEnded, ProcessPool, Started, ending
+from kernelmate.worker.process import OutputFlooded, Process, ProcessEnded, ProcessPool, Started, exit_description
 from kernelmate.worker.remote import Remote
 
 __all__ = [
@@ -324,7 +324,7 @@ class Worker:
             if self._remote is not None:
                 garbage = event.garbage if isinstance(event, ProcessEnded) else None
                 raise self._remote.unavailable(status, process.output(), began=False, garbage=garbage)
-            what = ending(status)
+            what = exit_description(status)
         process.kill()
         printed = process.output()
         where = "" if self._remote is None else f" on {self._remote.host}"
@@ -370,7 +370,7 @@ class Worker:
         | protocol.OutOfMemory
         | protocol.ChildFailed
         | ProcessEnded
-        | Flooded
+        | OutputFlooded
         | None,
         clock: TaskClock,
     ) -> Judgement | str | protocol.TaskRefused | TaskDeath:
@@ -385,7 +385,7 @@ class Worker:
         kind: DeathKind = FindingCode.WORKER_CRASH
         if event is None:
             kind, sentence = FindingCode.HANG, clock.overdue()
-        elif isinstance(event, Flooded):
+        elif isinstance(event, OutputFlooded):
             kind, sentence = FindingCode.OUTPUT_FLOOD, f"More than {self._output_limit} bytes were printed."
         elif isinstance(event, protocol.OutOfMemory):
             limit = f"the limit of {self._memory_limit_mb} MB" if self._memory_limit_mb else "what this machine has"
@@ -398,7 +398,7 @@ class Worker:
             process.kill()
             if self._remote is not None and self._remote.lost(status):
                 raise self._remote.unavailable(status, process.output(), began=True)
-            sentence = f"The worker process {ending(status)}."
+            sentence = f"The worker process {exit_description(status)}."
             if event.garbage:
                 sentence += f" It wrote something that is not the protocol: {event.garbage}"
         process.stop()
@@ -409,7 +409,7 @@ class Worker:
         process, self._process = self._process, None
         self._state = WorkerState.IDLE
         if process is not None:
-            self._supply.see_off(process)
+            self._supply.kill_in_background(process)
 
 
 def _bytes(mebibytes: int | None) -> int | None:

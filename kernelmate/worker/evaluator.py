@@ -26,13 +26,13 @@ from kernelmate.checks.inputs import made_inputs
 from kernelmate.checks.precision import Arrays
 from kernelmate.checks.reference import python_reference
 from kernelmate.checks.reference_messages import (
+    AllocationFailed,
     Answer,
     ArraysMade,
     EvaluateReference,
     EvaluationFailed,
     LoadReference,
     MakeInputs,
-    NoMemory,
     ReferenceLoaded,
     ReferenceTraced,
     Request,
@@ -192,7 +192,7 @@ class _Evaluator:
         except KernelmateError as error:
             return EvaluationFailed(request.number, error.message, error.file, error.line, error.column, error.hint), {}
         except MemoryError as error:
-            return NoMemory(request.number, str(error) or "an allocation failed"), {}
+            return AllocationFailed(request.number, str(error) or "an allocation failed"), {}
         made = {name: np.asarray(array, array.dtype.newbyteorder("=")) for name, array in made.items()}
         strange = next((array.dtype.name for array in made.values() if array.dtype.name not in TYPES), None)
         if strange is not None:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from kernelmate.confinement import SCRATCH, kill_descendants
+from kernelmate.confinement import SCRATCH, kill_descendants, own_group
 from kernelmate.worker import protocol
 
 _TAIL_BYTES = 16 * 1024
@@ -44,7 +44,7 @@ class ProcessEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Flooded:
+class OutputFlooded:
     """The child printed more than the limit since the last task began."""
 
 
@@ -70,7 +70,7 @@ class Process:
         self._releasing, self._sending = threading.Lock(), threading.Lock()
         self._writing: threading.Thread | None = None
         self._tail: collections.deque[bytes] = collections.deque()
-        self._events: queue.Queue[protocol.FromChild | ProcessEnded | Flooded] = queue.Queue(_WAITING_EVENTS)
+        self._events: queue.Queue[protocol.FromChild | ProcessEnded | OutputFlooded] = queue.Queue(_WAITING_EVENTS)
         self._scratch, self._lock = _scratch()
         self._popen = subprocess.Popen(
             command,
@@ -79,7 +79,7 @@ class Process:
             stderr=subprocess.PIPE,
             bufsize=0,
             env={**environment, SCRATCH: self._scratch},
-            **_own_group(),
+            **own_group(),
         )
         self._threads = [self._thread(self._read_messages), self._thread(self._drain_output)]
 
@@ -107,7 +107,7 @@ class Process:
             self._writing = self._thread(lambda: self._write(data, before))
             self._threads = [one for one in self._threads if one.is_alive()] + [self._writing]
 
-    def receive(self, timeout_s: float) -> protocol.FromChild | ProcessEnded | Flooded | None:
+    def receive(self, timeout_s: float) -> protocol.FromChild | ProcessEnded | OutputFlooded | None:
         """Returns the next message; None if there was none within `timeout_s` seconds."""
         if timeout_s <= 0:
             return None
@@ -192,7 +192,7 @@ class Process:
                     self._tail.popleft()
                 if self._printed > self._output_limit and not self._flooded:
                     self._flooded = True
-                    self._events.put(Flooded())
+                    self._events.put(OutputFlooded())
 
     def _write(self, data: bytes, before: threading.Thread | None) -> None:
         """Writes a message after the preceding one: a child that reads slowly may have part of that in its pipe."""
@@ -223,13 +223,6 @@ class Process:
             for stream in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
                 if stream is not None:
                     stream.close()
-
-
-def _own_group() -> dict[str, Any]:
-    """Returns arguments of `Popen` that keep the terminal's Ctrl-C from the child."""
-    if sys.platform == "win32":
-        return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
-    return {"start_new_session": True}
 
 
 def _scratch() -> tuple[str, int | None]:
@@ -271,7 +264,7 @@ def _locked(folder: Path) -> int:
     return descriptor
 
 
-def ending(status: int | None) -> str:
+def exit_description(status: int | None) -> str:
     """Describes the end of a child, as half a sentence; `status` is None if it was killed."""
     if status is None:
         return "was killed"
@@ -313,7 +306,7 @@ class ProcessPool:
         if waiting is not None:
             if not waiting.done() or (not waiting.exception() and waiting.result().lives()):
                 return waiting
-            self.see_off(waiting)
+            self.kill_in_background(waiting)
         return self._new()
 
     def prepare(self) -> None:
@@ -321,7 +314,7 @@ class ProcessPool:
         if self._spare and not self._closed and self._waiting is None:
             self._waiting = self._new()
 
-    def see_off(self, process: Started) -> None:
+    def kill_in_background(self, process: Started) -> None:
         """Kills a process now, and waits for its end in the background."""
         with contextlib.suppress(OSError):
             if process.done():
@@ -335,7 +328,7 @@ class ProcessPool:
         self._closed = True
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
-            self.see_off(waiting)
+            self.kill_in_background(waiting)
         for thread in self._leaving:
             thread.join()
         self._leaving = []

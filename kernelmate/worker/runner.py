@@ -22,8 +22,8 @@ import numpy as np
 from kernelmate.backends.base import ArrayArgument, UnsupportedInstruction
 from kernelmate.backends.cuda.exchange import Exchange, LaunchLayout
 from kernelmate.backends.cuda.isolated import (
-    Begun,
     GpuFailed,
+    LaunchBegun,
     LaunchReply,
     LaunchRequest,
     LoadRefused,
@@ -83,7 +83,7 @@ def _serve(connection: Connection, exchange: Exchange) -> None:
             return
         connection.send((None, False))
         _warm_up(backend)
-        server = Server(backend, exchange, lambda: connection.send((Begun(), False)))
+        server = Server(backend, exchange, lambda: connection.send((LaunchBegun(), False)))
         while True:
             dropped, request = connection.recv()
             answer = server.answer(dropped, request)

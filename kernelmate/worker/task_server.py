@@ -81,11 +81,11 @@ class TaskServer:
             if self._runner is not None and backend.name == "cuda":
                 cast("IsolatedCuda", backend).meanwhile = functools.partial(self._begin_announced, task, report)
             judgement = _judge(task, backend, report)
-            self._send(protocol.TaskResult(number, judgement, last=spent(backend)))
+            self._send(protocol.TaskResult(number, judgement, last=is_exhausted(backend)))
         except KernelmateError as error:
             if self._arrival is not None:
                 error = self._arrival.homeward(error, request.task)
-            self._send(protocol.refusal(number, error, last=spent(backend)))
+            self._send(protocol.refusal(number, error, last=is_exhausted(backend)))
         except MemoryError as error:
             self._send(protocol.OutOfMemory(number, str(error) or "an allocation failed"))
             return False
@@ -97,7 +97,7 @@ class TaskServer:
             self._send(protocol.ChildFailed(number, f"{type(error).__name__}: {error}"[:2000]))
             return False
         self._slowest_reference_s = report.slowest_reference_s
-        return not spent(backend)
+        return not is_exhausted(backend)
 
     def work_ahead(self, request: protocol.PrefetchRequest, interrupted: Callable[[], bool]) -> None:
         """Prefetch what a task may need, until a task arrives; errors are left to the task.
@@ -130,7 +130,7 @@ class TaskServer:
         Errors are left to the announced task. The user's Python may run, which is reported with its stage and its time limit.
         """
         from kernelmate.backends.cuda.isolated import EmulationAhead
-        from kernelmate.checks.judge import TIMING_STAGE, foresee
+        from kernelmate.checks.judge import TIMING_STAGE, start_launches
 
         try:
             task = self._announced.get_nowait().task
@@ -140,7 +140,7 @@ class TaskServer:
             return
         try:
             ahead = EmulationAhead(cast("IsolatedCuda", self._gpu()))
-            foresee(self._settled(task, {}), ahead, report)
+            start_launches(self._settled(task, {}), ahead, report)
         except Exception:  # noqa: BLE001 -- nobody has asked for anything yet
             traceback.print_exc()
         else:
@@ -231,7 +231,7 @@ def _trace(task: JudgeTask, report: Callable[[str, int, int], None]) -> str:
     return traced_text(contract, directory) if process is None else process.trace(contract, directory)
 
 
-def spent(backend: Backend | None = None) -> bool:
+def is_exhausted(backend: Backend | None = None) -> bool:
     """Returns True if no more tasks can be served: the GPU's context, or the reference process, has failed."""
     from kernelmate.checks import reference_process
 

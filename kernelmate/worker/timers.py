@@ -10,13 +10,13 @@ from kernelmate.backends.base import Backend, Module, Run, RunResult
 from kernelmate.backends.cuda.initial_state import release_persisting
 from kernelmate.backends.cuda.isolated import IsolatedCuda, IsolatedModule, MeasuredBaseline, MeasureReply
 from kernelmate.backends.cuda.pipeline_timing import CudaPipeline
-from kernelmate.backends.cuda.printing import captured
+from kernelmate.backends.cuda.printing import captured_output
 from kernelmate.backends.cuda.repeating import repeat
 from kernelmate.backends.pipeline import PipelineModule, outer_run, pipeline_launch
 from kernelmate.backends.timed import RepeatedLaunch, TimedFault
 from kernelmate.checks.guards.sub_physical_time import find, need_of
-from kernelmate.checks.timed import Model, Timed, TimedLaunch, Timer
-from kernelmate.compiler.targets import peaks_of, raised
+from kernelmate.checks.timed import LaunchTimes, Model, TimedLaunch, Timer
+from kernelmate.compiler.targets import peaks_of, with_raised_peaks
 from kernelmate.measure.predict import operations, predict, predict_library, predict_sequence, work_of
 from kernelmate.measure.timing import measure
 from kernelmate.records import JudgeTask, LaunchShape, Target, Timing, Version, Work
@@ -41,13 +41,13 @@ def timer_for(task: JudgeTask, backend: Backend) -> Timer:
     A launch on a GPU is measured or has no time, since a prediction could be mistaken for one.
     """
 
-    def predicted(launch: TimedLaunch) -> Timed | None:
+    def predicted(launch: TimedLaunch) -> LaunchTimes | None:
         if launch.result.stages:
             stages = stage_times(task.target, launch.version, launch.result)
-            return Timed(sequence_time(stages), stages=stages)
-        return Timed(predict(task.target, launch.version.compiled, launch.shape, launch.result))
+            return LaunchTimes(sequence_time(stages), stages=stages)
+        return LaunchTimes(predict(task.target, launch.version.compiled, launch.shape, launch.result))
 
-    def measured(launch: TimedLaunch) -> Timed | None:
+    def measured(launch: TimedLaunch) -> LaunchTimes | None:
         if not launch.sound or task.timing_budget_s <= 0:
             return None
         gpu = cast("CudaBackend | IsolatedCuda", backend)
@@ -127,7 +127,7 @@ def measured_on(
     if baseline is not None:
         versions.insert(0, baseline)
     try:
-        with backend.turns.alone() as alone, captured(any(one.prints for one, _ in versions)) as printed:
+        with backend.turns.alone() as alone, captured_output(any(one.prints for one, _ in versions)) as printed:
             with backend.device:
                 release_persisting()
             with backend.timer(versions, run, restored) as timer:
@@ -139,7 +139,7 @@ def measured_on(
     return MeasureReply(seen.timings, seen.speedup, seen.outputs, repeats, prints=bool(printed.size))
 
 
-def _measure(backend: CudaBackend | IsolatedCuda, launch: TimedLaunch, budget_s: float, *, quick: bool) -> Timed:
+def _measure(backend: CudaBackend | IsolatedCuda, launch: TimedLaunch, budget_s: float, *, quick: bool) -> LaunchTimes:
     """Times a version where it is loaded; arguments as for `measured_on`."""
     run, full = launch.run(), launch.headline
     if isinstance(backend, IsolatedCuda):
@@ -153,10 +153,10 @@ def _measure(backend: CudaBackend | IsolatedCuda, launch: TimedLaunch, budget_s:
         version = _loaded_version(launch.module, run)
         seen = measured_on(backend, version, outer_run(run), other, launch.restored, budget_s, full=full, quick=quick)
     if seen.finding is not None:
-        return Timed(None, finding=seen.finding)
+        return LaunchTimes(None, finding=seen.finding)
     timings = [with_note(timing, PRINTS) if seen.prints else timing for timing in seen.timings]
     together = timings[0] if len(timings) > 1 else None
-    return Timed(timings[-1], together, seen.speedup, seen.outputs, repeats=seen.repeats)
+    return LaunchTimes(timings[-1], together, seen.speedup, seen.outputs, repeats=seen.repeats)
 
 
 def _beside(launch: TimedLaunch) -> MeasuredBaseline | None:
@@ -208,7 +208,7 @@ def _doubt(backend: CudaBackend, target: Target, launch: TimedLaunch, timing: Ti
     if timing is None:
         return None
     stated = backend.device.attributes
-    peaks = raised(
+    peaks = with_raised_peaks(
         peaks_of(target),
         target,
         # Memory clock in kHz, two transfers per cycle, times the bus width in bits.

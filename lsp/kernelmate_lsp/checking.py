@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernelmate.compiler import find_target, occupancy, what_would_lift
-from kernelmate.compiler.process import Abandoned, CompilerProcess
+from kernelmate.compiler.process import CompilationAbandoned, CompilerProcess
 from kernelmate.config import Settings
 from kernelmate.decide.objective import read_objective
 from kernelmate.errors import ContractError, KernelmateError, UsageError
@@ -19,7 +19,7 @@ from kernelmate.suggest.base import SuggestRequest
 from kernelmate_lsp.configuration import Configuration
 from kernelmate_lsp.document_state import CompileResult, TargetFit
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
-from kernelmate_lsp.reading import DocumentKernel, Reading, span_lines
+from kernelmate_lsp.reading import DocumentKernel, DocumentKernels, span_lines
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class Checker:
         self._by_files.clear()
 
     def check(
-        self, job: QueuedJob, reading: Reading, configuration: Configuration, near: int, on_checked: OnChecked
+        self, job: QueuedJob, reading: DocumentKernels, configuration: Configuration, near: int, on_checked: OnChecked
     ) -> dict[str, CompileResult]:
         """Returns the compile result of each kernel of a document, by the kernel's id.
 
@@ -121,13 +121,13 @@ class Checker:
             job.check()
             try:
                 found[spot.id] = self._check(spot, reading, configuration)
-            except Abandoned:
+            except CompilationAbandoned:
                 raise JobUnwanted from None
             on_checked(spot.id, found[spot.id])
         return found
 
     def others(
-        self, job: QueuedJob, checked: CompileResult, reading: Reading, configuration: Configuration
+        self, job: QueuedJob, checked: CompileResult, reading: DocumentKernels, configuration: Configuration
     ) -> tuple[TargetFit, ...]:
         """Returns a kernel's resources on the other GPUs in the settings that it compiles for.
 
@@ -143,7 +143,7 @@ class Checker:
                     continue
                 session = self._session(reading, configuration, target=target.name)
                 first = next(iter(session.prepare(checked.kernel)), None)
-            except Abandoned:
+            except CompilationAbandoned:
                 raise JobUnwanted from None
             except KernelmateError:
                 continue
@@ -152,7 +152,7 @@ class Checker:
         return tuple(found)
 
     def offers(
-        self, job: QueuedJob, checked: CompileResult, reading: Reading, configuration: Configuration
+        self, job: QueuedJob, checked: CompileResult, reading: DocumentKernels, configuration: Configuration
     ) -> dict[str, Candidate]:
         """Returns the first candidate of each applicable recipe for a kernel, by the recipe's name; nothing is judged.
 
@@ -161,13 +161,13 @@ class Checker:
         """
         try:
             return offers_of(job, self._session(reading, configuration), checked)
-        except Abandoned:
+        except CompilationAbandoned:
             raise JobUnwanted from None
         except KernelmateError:
             return {}
 
     def listings(
-        self, job: QueuedJob, kernel: Kernel, reading: Reading, configuration: Configuration
+        self, job: QueuedJob, kernel: Kernel, reading: DocumentKernels, configuration: Configuration
     ) -> tuple[Listing, ...]:
         """Returns PTX and SASS of a kernel, one listing per instance.
 
@@ -186,11 +186,11 @@ class Checker:
                     hint = "Correct what the diagnostics say first."
                     raise UsageError(f"{kernel.name} does not compile, so there is no code to show.", hint=hint)
                 found.append(read_listing(prepared.compiled, kernel.unit))
-        except Abandoned:
+        except CompilationAbandoned:
             raise JobUnwanted from None
         return tuple(found)
 
-    def _check(self, spot: DocumentKernel, reading: Reading, configuration: Configuration) -> CompileResult:
+    def _check(self, spot: DocumentKernel, reading: DocumentKernels, configuration: Configuration) -> CompileResult:
         try:
             session = self._session(reading, configuration)
             verdicts = session.check(spot.kernel)
@@ -206,7 +206,7 @@ class Checker:
         verdicts = tuple(replace(one, occupancy=one.occupancy or fits) for one in verdicts)
         return CompileResult(spot.kernel, verdicts, contract, shape, lifts)
 
-    def _session(self, reading: Reading, configuration: Configuration, **overrides: str) -> Session:
+    def _session(self, reading: DocumentKernels, configuration: Configuration, **overrides: str) -> Session:
         """Returns a session for the document's folder; it only compiles, so it starts no worker."""
         folder = Path(reading.path).parent
         # Reading and validating settings at each key took a third of the CPU time of an edit of a short file.
@@ -225,7 +225,7 @@ def settings_key(settings: Settings) -> str:
     return settings.model_dump_json()
 
 
-def _nearest_first(reading: Reading, near: int) -> Iterator[DocumentKernel]:
+def _nearest_first(reading: DocumentKernels, near: int) -> Iterator[DocumentKernel]:
     def distance(spot: DocumentKernel) -> tuple[int, int]:
         first, last = span_lines(spot.kernel)
         return max(first - near, near - last, 0), first

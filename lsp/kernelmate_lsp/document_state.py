@@ -20,7 +20,7 @@ from kernelmate.records import (
     Resources,
     Verdict,
 )
-from kernelmate_lsp.reading import DocumentKernel, Reading
+from kernelmate_lsp.reading import DocumentKernel, DocumentKernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ KEPT_TEXTS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Benched:
+class BenchmarkedText:
     """One text of a kernel and its verdicts.
 
     Attributes:
@@ -114,15 +114,15 @@ class DocumentState:
 
     uri: str
     language: str | None = None
-    reading: Reading | None = None
+    reading: DocumentKernels | None = None
     checked: dict[str, CompileResult] = field(default_factory=dict)
     checked_version: int = -1
-    benched: dict[str, Benched] = field(default_factory=dict)
-    judged: dict[str, deque[Benched]] = field(default_factory=dict)
+    benched: dict[str, BenchmarkedText] = field(default_factory=dict)
+    judged: dict[str, deque[BenchmarkedText]] = field(default_factory=dict)
     times: dict[str, deque[float]] = field(default_factory=dict)
     found: dict[str, SearchOutcome] = field(default_factory=dict)
     pinned: dict[str, Kernel] = field(default_factory=dict)
-    compared: dict[str, Benched] = field(default_factory=dict)
+    compared: dict[str, BenchmarkedText] = field(default_factory=dict)
     offers: dict[str, Mapping[str, Candidate]] = field(default_factory=dict)
     listed: dict[str, tuple[Kernel, asyncio.Future[tuple[Listing, ...]]]] = field(default_factory=dict)
 
@@ -130,7 +130,7 @@ class DocumentState:
         """Returns the state for a document that is opened again; its version numbers start over."""
         return replace(self, reading=None, checked={}, checked_version=-1, offers={}, listed={})
 
-    def learn(self, spot_id: str, own: Benched | None, others: Iterable[Benched] = ()) -> None:
+    def learn(self, spot_id: str, own: BenchmarkedText | None, others: Iterable[BenchmarkedText] = ()) -> None:
         """Stores verdicts on a kernel.
 
         Args:
@@ -152,7 +152,7 @@ class DocumentState:
         kept = reversed(self.judged.get(spot_id, ()))
         return next((one.verdicts for one in kept if _same(one.kernel, kernel)), ())
 
-    def benchmark_of(self, spot: DocumentKernel) -> Benched | None:
+    def benchmark_of(self, spot: DocumentKernel) -> BenchmarkedText | None:
         """Returns the newest verdicts on a kernel's present text, which may be an accepted or restored one.
 
         If that text was not judged, the result has the last verdicts on another text that the document had.

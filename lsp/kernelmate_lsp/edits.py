@@ -13,13 +13,13 @@ from pygls.workspace import Workspace
 from kernelmate.records import Contract, Kernel
 from kernelmate.source import contract_for, file_text
 from kernelmate.source.other_files import following_changes, launching_files, read_file
-from kernelmate_lsp.reading import Reading
+from kernelmate_lsp.reading import DocumentKernels
 from kernelmate_lsp.texts import TextPositions, lines_of
 
 ANNOTATION = "kernelmate"
 
 
-def document_text(reading: Reading, kernel: Kernel) -> str:
+def document_text(reading: DocumentKernels, kernel: Kernel) -> str:
     """Returns the text of the whole document with a kernel's changed unit.
 
     Raises:
@@ -50,7 +50,7 @@ def text_edits(positions: TextPositions, changed: str) -> list[types.TextEdit]:
 
 
 def workspace_edit(
-    reading: Reading,
+    reading: DocumentKernels,
     changed: str,
     label: str,
     description: str,

@@ -11,7 +11,7 @@ from kernelmate.compiler.process import CompilerProcess
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Judged, Kernel, MetricName, Optimization, Verdict
 from kernelmate.session import Session
-from kernelmate.session.authors import Outgoing, SearchOptions, SpendingBudget, authors
+from kernelmate.session.authors import OutgoingText, SearchOptions, SpendingBudget, authors
 from kernelmate.session.candidates import BegunSearch
 from kernelmate.session.writing import WriteOutcome, write_kernel
 from kernelmate.synthesis.draft import KernelRequest
@@ -40,7 +40,7 @@ class EditorSearch:
     objective: MetricName | None = None
     author: str = "auto"
     max_candidates: int = 32
-    ask: Callable[[Outgoing], bool] = lambda outgoing: False
+    ask: Callable[[OutgoingText], bool] = lambda outgoing: False
     on_text: Callable[[str], None] = lambda text: None
     budget_s: float | None = None
 

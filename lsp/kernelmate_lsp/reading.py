@@ -45,7 +45,7 @@ class DocumentKernel:
 
 
 @dataclass(frozen=True)
-class Reading:
+class DocumentKernels:
     """One version of one document.
 
     Attributes:
@@ -119,7 +119,7 @@ def is_cuda(path: str, language: str | None) -> bool:
     return language in CUDA_LANGUAGES and Path(path).suffix not in {".cpp", ".cc", ".cxx", ".c", ".h", ".hpp"}
 
 
-def read(uri: str, version: int, language: str | None, text: str, codec: PositionCodec) -> Reading:
+def read(uri: str, version: int, language: str | None, text: str, codec: PositionCodec) -> DocumentKernels:
     """Finds the kernels and pipelines of a document; incomplete CUDA or Python text has none.
 
     Errors in the text are not raised.
@@ -138,7 +138,7 @@ def read(uri: str, version: int, language: str | None, text: str, codec: Positio
         if unit.language in ("cuda", "text")
         for line, column in unclosed_heads(unit.text)
     ]
-    return Reading(uri, version, text, path, codec, _spots(units), refused, tuple(unclosed))
+    return DocumentKernels(uri, version, text, path, codec, _spots(units), refused, tuple(unclosed))
 
 
 def _units(path: str, language: str | None, text: str) -> Sequence[Unit]:

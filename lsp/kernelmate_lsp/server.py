@@ -20,7 +20,7 @@ from kernelmate_lsp.document_state import DocumentState
 from kernelmate_lsp.job_queue import JobQueue
 from kernelmate_lsp.judging import EditorJudge
 from kernelmate_lsp.protocol import AnsweringProtocol
-from kernelmate_lsp.reading import Reading, path_of, read
+from kernelmate_lsp.reading import DocumentKernels, path_of, read
 from kernelmate_lsp.texts import ExactWorkspace
 
 LARGE = 100_000
@@ -199,7 +199,7 @@ class KernelmateServer(LanguageServer):
         self.checks.cancel(uri)
         self._cancel(uri)
 
-    async def reading(self, uri: str) -> Reading | None:
+    async def reading(self, uri: str) -> DocumentKernels | None:
         """Returns the newest version of a document; None if the document is not open."""
         while (known := self.known.get(uri)) is not None:
             document = self.workspace.get_text_document(uri)

@@ -27,12 +27,10 @@ WHOLE = frozenset(
 )
 """Operations without translation that stay whole: what they are made of takes more launches."""
 
-IN_TRAINING = frozenset({"aten.dropout.default", "aten.batch_norm.default", "aten.native_dropout.default"})
-
 _DATA_DEPENDENT = ("GuardOnDataDependentSymNode", "DataDependentOutputException")
 
 
-class Captured:
+class ExportedModule:
     """An exported module.
 
     Attributes:
@@ -45,7 +43,7 @@ class Captured:
         self.program = program
 
 
-def capture(loaded: LoadedModule) -> Captured:
+def capture(loaded: LoadedModule) -> ExportedModule:
     """Export a module in eval mode, with free sizes of the inputs where it permits them.
 
     Raises:
@@ -66,7 +64,7 @@ def capture(loaded: LoadedModule) -> Captured:
         raise _refused(loaded, error) from None
 
 
-def _captured(loaded: LoadedModule, returned: Any) -> Captured:
+def _captured(loaded: LoadedModule, returned: Any) -> ExportedModule:
     """Returns the exported module; raises as `capture`, and what torch raises for a shape that depends on values."""
     raw = _exported(loaded, loaded.model)
     same = _same_in_training(loaded, raw)
@@ -81,7 +79,7 @@ def _captured(loaded: LoadedModule, returned: Any) -> Captured:
             hint="Compute a new tensor instead, as x = x + 1 in place of x += 1.",
         )
     program = _described(loaded, exported, returned, same_in_training=same)
-    return Captured(exported, program)
+    return ExportedModule(exported, program)
 
 
 def copied(loaded: LoadedModule) -> tuple[torch.nn.Module, tuple[Any, ...]]:

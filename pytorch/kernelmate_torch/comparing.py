@@ -42,11 +42,13 @@ def drawn_inputs(
             size.get(str(dim), dim if isinstance(dim, int) else extent)
             for dim, extent in zip(spec.shape, example.shape, strict=True)
         ]
-        made.append(drawn(example, [int(one) for one in shape], distribution, generator))
+        made.append(random_tensor(example, [int(one) for one in shape], distribution, generator))
     return tuple(with_leaves(tuple(inputs), made))
 
 
-def drawn(example: torch.Tensor, shape: list[int], distribution: str, generator: torch.Generator) -> torch.Tensor:
+def random_tensor(
+    example: torch.Tensor, shape: list[int], distribution: str, generator: torch.Generator
+) -> torch.Tensor:
     """Returns a tensor of the example's dtype; what is not a float is drawn from the example's elements."""
     if not example.is_floating_point() or distribution == "own":
         # Elements of the example: what is an index, a mask or a probability stays one.
@@ -95,7 +97,7 @@ def example_cases(
                 return one
             if distribution == "own" or not one.is_floating_point():
                 return one.clone()
-            return drawn(one, list(one.shape), distribution, generator)
+            return random_tensor(one, list(one.shape), distribution, generator)
 
         yield f"the example's own sizes, seed {seed + number}, {distribution} inputs", tuple(mapped(at, list(inputs)))
 
@@ -105,7 +107,7 @@ def in_double(model: torch.nn.Module) -> torch.nn.Module:
     return copy.deepcopy(model).double()
 
 
-def doubled(inputs: Sequence[Any]) -> tuple[Any, ...]:
+def in_float64(inputs: Sequence[Any]) -> tuple[Any, ...]:
     """Returns inputs with floating tensors in float64."""
     return tuple(
         mapped(lambda one: one.double() if torch.is_tensor(one) and one.is_floating_point() else one, list(inputs))
@@ -190,7 +192,7 @@ def gradients_agree(
     new.load_state_dict(old.state_dict())
     exact = copy.deepcopy(old) if random else in_double(old)
     try:
-        wanted = _gradients(exact, inputs if random else doubled(inputs), seed)
+        wanted = _gradients(exact, inputs if random else in_float64(inputs), seed)
         usual = _gradients(old, inputs, seed)
     except Exception:  # noqa: BLE001 -- the module itself has no gradients there
         return None, ""

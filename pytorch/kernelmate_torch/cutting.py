@@ -29,7 +29,7 @@ def is_library(nodes: Sequence[GraphNode]) -> bool:
     return len(computing) == 1 and computing[0].target in HEAVY
 
 
-def ends(program: ModelProgram, nodes: Sequence[GraphNode]) -> Iterator[int]:
+def part_lengths(program: ModelProgram, nodes: Sequence[GraphNode]) -> Iterator[int]:
     """Yields lengths of parts to try: up to the next library calls, the longest first, then shorter ones.
 
     The shorter ones are parts of three, two and one quarter of the operations, and the longest ones of at most these
@@ -56,7 +56,7 @@ def ends(program: ModelProgram, nodes: Sequence[GraphNode]) -> Iterator[int]:
             yield end
 
 
-def together(program: ModelProgram, nodes: Sequence[GraphNode]) -> int:
+def connected_count(program: ModelProgram, nodes: Sequence[GraphNode]) -> int:
     """Returns the number of nodes connected to the first one if these come first, else the number of all nodes.
 
     Nodes are connected if they compute or take the same value; parameters and buffers do not count.
@@ -98,7 +98,7 @@ def views_late(nodes: Sequence[GraphNode]) -> list[GraphNode]:
     return list(order.values())
 
 
-def moves(nodes: Sequence[GraphNode], views: int) -> bool:
+def reorders_elements(nodes: Sequence[GraphNode], views: int) -> bool:
     """Returns True if views give elements out of order to an operation that is not a library's, which would copy them."""
     return (
         any(one.target in STRIDED for one in nodes[:views])
@@ -110,8 +110,8 @@ def moves(nodes: Sequence[GraphNode], views: int) -> bool:
 def products_first(nodes: Sequence[GraphNode]) -> list[GraphNode]:
     """Returns nodes in an order in which products come as early as their operands allow.
 
-    What is between two products is then next to each other, as silu and product in `silu(gate(x)) * up(x)`. With gradients
-    it is a part of its own, since the products' results are saved.
+    Nodes between two products then become adjacent, as silu and product in `silu(gate(x)) * up(x)`. With gradients they
+    are a part of their own, since the products' results are saved.
     """
     order: list[GraphNode] = []
     places: dict[str, int] = {}

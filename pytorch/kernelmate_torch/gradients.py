@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from kernelmate_torch.capture import (
-    Captured,
+    ExportedModule,
     argument_record,
     copied,
     is_left_out,
@@ -88,7 +88,7 @@ def refuse_without_gradient(loaded: LoadedModule) -> None:
     raise Refusal(message, file=str(loaded.path), hint="Port it without --backward.")
 
 
-def differentiate(captured: Captured, loaded: LoadedModule, part: PartToDifferentiate) -> BackwardGraph:
+def differentiate(captured: ExportedModule, loaded: LoadedModule, part: PartToDifferentiate) -> BackwardGraph:
     """Returns the backward graph of the nodes between some values of a program.
 
     It reads the part's inputs and results, which are saved, and computes elements and reductions of the forward pass again.
@@ -106,7 +106,7 @@ def differentiate(captured: Captured, loaded: LoadedModule, part: PartToDifferen
     return _BackwardBuilder(traced, loaded, part).backward()
 
 
-def _joint(captured: Captured, inputs: Sequence[str], outputs: Sequence[str]) -> torch.fx.GraphModule:
+def _joint(captured: ExportedModule, inputs: Sequence[str], outputs: Sequence[str]) -> torch.fx.GraphModule:
     """Returns the graph of results and gradients: it takes a list of inputs and one of gradients of floating results."""
     nodes = {one.name: one for one in captured.exported.graph.nodes}
     fakes = [nodes[name].meta["val"] for name in inputs]

@@ -13,13 +13,13 @@ import torch
 
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.checks.canonical import canonical
+from kernelmate.checks.case_launches import FIRST, Bench, PlannedLaunch
 from kernelmate.checks.compare import compare
 from kernelmate.checks.inputs import draw
-from kernelmate.checks.placing import kernel_reference
+from kernelmate.checks.large_references import kernel_reference
 from kernelmate.checks.reference import python_reference
 from kernelmate.checks.styles import NORMAL
 from kernelmate.checks.tolerances import derive, with_vanished
-from kernelmate.checks.trials import FIRST, Bench, PlannedLaunch
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import CompileOptions, Contract, JudgeTask, Kernel, Version
 from kernelmate.source import argument_shapes, contract_for, load_kernel, numpy_dtype

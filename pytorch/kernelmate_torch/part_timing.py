@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kernelmate_torch.capture import Captured
+from kernelmate_torch.capture import ExportedModule
 from kernelmate_torch.kernelbench.timing import WARM_UP, timed_blocks
 from kernelmate_torch.launching import operator
 from kernelmate_torch.program import PartTimes, PartToTime
@@ -16,7 +16,7 @@ from kernelmate_torch.program import PartTimes, PartToTime
 SEED = 31
 
 
-def time_part(captured: Captured, part: PartToTime) -> PartTimes:
+def time_part(captured: ExportedModule, part: PartToTime) -> PartTimes:
     """Returns the times of a part's kernel and of the operations that it replaces, at the shapes asked for.
 
     Both are called from Python, as the new module does, so that the time to launch counts where it is the longer one.

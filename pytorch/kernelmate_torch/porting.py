@@ -22,12 +22,12 @@ from kernelmate.synthesis.draft import KernelRequest
 from kernelmate_torch.compiling import compiled_operator
 from kernelmate_torch.cutting import (
     before_product,
-    ends,
+    connected_count,
     has_no_statement,
     is_library,
-    moves,
+    part_lengths,
     products_first,
-    together,
+    reorders_elements,
     untiled,
     views_late,
 )
@@ -228,7 +228,9 @@ class Porter:
                 (place for place, node in enumerate(nodes[start:]) if node.target not in VIEWS), len(nodes) - start
             )
             part = (
-                None if views and not moves(nodes[start:], views) else self._longest(nodes[start : start + MOST_NODES])
+                None
+                if views and not reorders_elements(nodes[start:], views)
+                else self._longest(nodes[start : start + MOST_NODES])
             )
             if part is None or (views and part.kernel is None):
                 yield from (PortedPart((one,), why=VIEW) for one in nodes[start : start + views])
@@ -240,8 +242,8 @@ class Porter:
     def _longest(self, nodes: Sequence[GraphNode]) -> PortedPart:
         """Returns the longest part that begins with the first node; if none can be written, that node alone, left eager."""
         why = "no kernel computes it"
-        nodes = nodes[: before_product(nodes) if self.request.backward else together(self.program, nodes)]
-        for end in ends(self.program, nodes):
+        nodes = nodes[: before_product(nodes) if self.request.backward else connected_count(self.program, nodes)]
+        for end in part_lengths(self.program, nodes):
             chosen = nodes[:end]
             if not self.request.everything and is_library(chosen):
                 return PortedPart((nodes[0],), why=LIBRARY)

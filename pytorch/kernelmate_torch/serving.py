@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import sys
@@ -15,16 +16,15 @@ import torch
 from msgspec import convert
 from msgspec.structs import replace
 
-from kernelmate_torch.autocasting import autocast_turned_off
-from kernelmate_torch.capture import Captured, capture
+from kernelmate_torch.capture import ExportedModule, capture
 from kernelmate_torch.comparing import (
     cases,
     copies,
     deviation,
-    doubled,
     example_cases,
     gradients_agree,
     in_double,
+    in_float64,
     is_unsteady,
 )
 from kernelmate_torch.gradients import BackwardGraph, differentiate, refuse_without_gradient
@@ -51,7 +51,7 @@ class ModuleServer:
 
     def __init__(self) -> None:
         self._loaded: LoadedModule | None = None
-        self._captured: Captured | None = None
+        self._captured: ExportedModule | None = None
         self._graphs: list[BackwardGraph] = []
 
     def answer(self, request: Mapping[str, Any]) -> Any:
@@ -108,7 +108,7 @@ class ModuleServer:
                 return replace(self._captured.program, smaller=dict(self._loaded.smaller))
             kept |= fixed
 
-    def _known(self) -> tuple[LoadedModule, Captured]:
+    def _known(self) -> tuple[LoadedModule, ExportedModule]:
         assert self._loaded is not None
         assert self._captured is not None
         return self._loaded, self._captured
@@ -137,7 +137,7 @@ class ModuleServer:
         drawn = cases(captured.program, loaded.inputs, seed, largest=LARGEST_CHECKED)
         for described, inputs in itertools.chain(drawn, at_example()):
             try:
-                values = _values(captured, model, doubled(inputs))
+                values = _values(captured, model, in_float64(inputs))
                 if graph is not None:
                     values = _gradient_values(self._graphs[graph], values, seed)
             except Exception:  # noqa: BLE001, S112 -- the module itself does not take such inputs
@@ -205,7 +205,7 @@ def _verified(
     with torch.no_grad():
         try:
             torch.manual_seed(seed)
-            exact = leaves(exact_model(*(copies(inputs) if random else doubled(copies(inputs)))))
+            exact = leaves(exact_model(*(copies(inputs) if random else in_float64(copies(inputs)))))
             torch.manual_seed(seed)
             returned = old(*copies(inputs))
         except Exception:  # noqa: BLE001 -- the module itself does not take such inputs
@@ -240,8 +240,8 @@ def _described(value: Any) -> str:
 class _Recorder(torch.fx.Interpreter):
     """Runs a graph in float64, and keeps the values of its nodes.
 
-    Where the graph names a floating dtype, as in casts for more or less precision and `softmax(x, -1, dtype=torch.float32)`, the
-    values stay in float64.
+    Values stay in float64 in operations for which the graph names a floating dtype, such as casts for more or less precision and
+    `softmax(x, -1, dtype=torch.float32)`.
     """
 
     def __init__(self, module: torch.fx.GraphModule) -> None:
@@ -264,7 +264,7 @@ def _double(value: Any) -> Any:
     return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
 
 
-def _values(captured: Captured, model: torch.nn.Module, inputs: tuple[Any, ...]) -> dict[str, Any]:
+def _values(captured: ExportedModule, model: torch.nn.Module, inputs: tuple[Any, ...]) -> dict[str, Any]:
     """Returns the values of all nodes of the program, in float64."""
     exported = captured.exported
     state = dict(model.state_dict(keep_vars=True))
@@ -323,3 +323,44 @@ def _array(value: torch.Tensor) -> Any:
     """Returns a value as a kernel argument: a zero-dimensional one becomes an array of one element."""
     array = value.detach().numpy()
     return array.reshape(1) if array.ndim == 0 else array
+
+
+@contextlib.contextmanager
+def autocast_turned_off(path: Path) -> Iterator[list[int]]:
+    """Yields a list that gets the line in a file of each block of autocast that is entered and turned off; 0 elsewhere.
+
+    Without CUDA, `torch.autocast("cuda")` computes in the tensors' own dtype, so a graph exported there has not the dtypes
+    that the module has on a GPU.
+    """
+    kind: Any = torch.amp.autocast_mode.autocast
+    made, entered, wanted = kind.__init__, kind.__enter__, path.resolve()
+    off: set[int] = set()
+    kept: list[Any] = []  # so that no other object gets an identity that is in `off`
+    lines: list[int] = []
+
+    def init(self: Any, device_type: str, dtype: Any = None, enabled: bool = True, *args: Any, **given: Any) -> None:
+        made(self, device_type, dtype, enabled, *args, **given)
+        if device_type == "cuda" and enabled and not torch.cuda.is_available():
+            off.add(id(self))
+            kept.append(self)
+
+    def enter(self: Any) -> Any:
+        if id(self) in off:
+            lines.append(_line(wanted))
+        return entered(self)
+
+    kind.__init__, kind.__enter__ = init, enter
+    try:
+        yield lines
+    finally:
+        kind.__init__, kind.__enter__ = made, entered
+
+
+def _line(path: Path) -> int:
+    """Returns the line of the innermost caller in a file; 0 if there is none."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if Path(frame.f_code.co_filename).resolve() == path:
+            return frame.f_lineno
+        frame = frame.f_back  # type: ignore[assignment]
+    return 0

@@ -1,4 +1,4 @@
-"""The notebook as its user sees it: real JupyterLab, real kernel, real emulator, headless Chromium."""
+"""The notebook in a real JupyterLab, with a real kernel, the emulator, and headless Chromium."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of `--html` as its reader sees it."""
+"""The page of `--html` in a browser."""
 
 from __future__ import annotations
 

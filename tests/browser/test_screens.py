@@ -1,4 +1,4 @@
-"""Every screen of the notebook at four widths in both themes, as pictures to look at; and what can be measured of them."""
+"""Pictures of every screen of the notebook at four widths in both themes, and tests of their layout."""
 
 from __future__ import annotations
 

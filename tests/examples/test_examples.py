@@ -1,4 +1,4 @@
-"""Every example is right, clean and worth something to the judge, on the emulator."""
+"""Every example is right and without findings in the emulator, and exercises the judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example notebooks run from their first cell to their last, and what they leave is a document of its own."""
+"""The example notebooks run from the first cell to the last, and their outputs need no running kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moments of an hour of work in the editor: other languages, other files meanwhile, suggestions, undo, several folders."""
+"""Situations in the editor: other languages, edits of other files, suggestions, undo, several folders."""
 
 from __future__ import annotations
 

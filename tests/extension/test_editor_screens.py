@@ -1,4 +1,4 @@
-"""Every screen of the editor at four widths in both themes, as pictures to look at."""
+"""Pictures of every screen of the editor at four widths in both themes."""
 
 from __future__ import annotations
 

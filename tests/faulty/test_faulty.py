@@ -1,4 +1,4 @@
-"""Every faulty kernel is found out by the emulator, with the code of its one fault and nothing else."""
+"""Each faulty kernel is reported by the emulator with the code of its fault and no other."""
 
 from __future__ import annotations
 

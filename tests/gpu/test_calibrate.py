@@ -1,4 +1,4 @@
-"""Roofs as measured on a real GPU: below what its data sheet allows, near it, and the same again."""
+"""Roofs measured on a GPU: below the figures of its data sheet, close to them, and reproducible."""
 
 from __future__ import annotations
 

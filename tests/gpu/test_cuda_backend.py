@@ -1,4 +1,4 @@
-"""The cuda backend on a real GPU: launches, faults and what they cost."""
+"""The cuda backend on a GPU: launches, faults, and recovery from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guards on a GPU: exploits and right controls that the emulator cannot show, and what the guards themselves do."""
+"""Guards on a GPU: exploits and right controls that the emulator cannot execute, and the side effects of the guards."""
 
 from __future__ import annotations
 

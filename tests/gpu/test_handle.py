@@ -1,4 +1,4 @@
-"""The notebook on a real GPU: arrays used in place, copies judged, versions swapped under references, verdicts as emulated."""
+"""The notebook on a GPU: arrays used in place, copies judged, versions replaced in existing handles, verdicts equal to emulated ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from IPython.utils.capture import capture_output
 
 from kernelmate.errors import UsageError
 from kernelmate.source import contract_for, find_kernels, text_unit
-from kernelmate_widgets.failing import KernelFailed
+from kernelmate_widgets.error_display import KernelFailed
 from kernelmate_widgets.handle import KernelHandle, KernelVersion
 from kernelmate_widgets.notebook_state import NotebookState
 

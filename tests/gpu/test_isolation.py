@@ -1,4 +1,4 @@
-"""Kernels that look for right answers in memory that is not theirs find none."""
+"""Kernels that search the memory for expected outputs find none."""
 
 from __future__ import annotations
 

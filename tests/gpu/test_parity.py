@@ -1,4 +1,4 @@
-"""The GPU and the emulator give the same verdicts: on every example and on every exploit."""
+"""GPU and emulator give equal verdicts on every example and every exploit."""
 
 from __future__ import annotations
 

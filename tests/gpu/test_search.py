@@ -1,4 +1,4 @@
-"""A search on a real GPU: quick evaluations first, and the best judged once more on inputs of its own."""
+"""A search on a GPU: quick evaluations first, and a second judgement of the best version on other inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Textures and surfaces on a real GPU, as the emulator computes them."""
+"""Textures and surfaces on a GPU give the same results as in the emulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timing on a real GPU: figures that are plausible, told apart, and taken of launches that do their work."""
+"""Timing on a GPU: plausible figures, distinguished versions, and only launches that do their work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our server beside clangd's on one file: no problem stands in the list twice. Skipped where there is no clangd."""
+"""The server beside clangd on one file: no diagnostic is listed twice. Skipped without clangd."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models in the editor: what they write is seen as it comes, and nothing goes to another machine unasked."""
+"""Models in the editor: text is shown while it is generated, and sent to another machine only after consent."""
 
 from __future__ import annotations
 

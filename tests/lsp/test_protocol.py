@@ -27,10 +27,10 @@ MESSAGES = 2_000
 
 
 class Wire:
-    """The real server process, which is sent anything at all.
+    """The real server process, to which arbitrary bytes are sent.
 
     Attributes:
-        answers: what the server answered, by the request's number. told: its notifications. asks: its own requests.
+        answers: the server's responses, by the request's number. told: its notifications. asks: its own requests.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Reading of long documents while one types."""
+"""Reading of long documents during typing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts and the texts that they are of: accepted candidates, undone ones, and kernels that nothing proves right."""
+"""Verdicts belong to the text that was judged: accepted candidates, reverted ones, and kernels without proof of correctness."""
 
 from __future__ import annotations
 

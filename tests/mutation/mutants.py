@@ -15,9 +15,17 @@ from pathlib import Path
 import numpy as np
 
 from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.checks.case_launches import (
+    FIRST,
+    Bench,
+    LaunchOutcome,
+    PlannedLaunch,
+    elements_of,
+    errors_of,
+    inputs_for,
+)
 from kernelmate.checks.sizes import own_sizes
 from kernelmate.checks.styles import NORMAL
-from kernelmate.checks.trials import FIRST, Bench, LaunchOutcome, PlannedLaunch, elements_of, errors_of, inputs_for
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import CompileOptions, Contract, JudgeTask, Kernel, Size, Version
 from kernelmate.source import apply_edits, argument_shapes, load_kernels, parse_contract

@@ -1,4 +1,4 @@
-"""Every order that is taken out of a kernel, every bound that is off by one and every pair of swapped indices is noticed."""
+"""Removed barriers, bounds that are off by one and swapped indices are detected in every kernel."""
 
 from __future__ import annotations
 

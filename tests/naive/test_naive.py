@@ -1,4 +1,4 @@
-"""The naive kernels are right and clean on the emulator, so that what recipes make of them is judged against something."""
+"""The naive kernels are right and without findings in the emulator, so that they can be baselines of recipes."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ import pytest
 
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.pipeline import Temporary, outer_run, pipeline_launch
+from kernelmate.checks.case_launches import Bench, PlannedLaunch, inputs_for
 from kernelmate.checks.styles import NORMAL
-from kernelmate.checks.trials import Bench, PlannedLaunch, inputs_for
 from kernelmate.config import load_settings
 from kernelmate.errors import ContractError, ReferenceFailed, UsageError
 from kernelmate.records import Finding, FindingCode, JudgeTask, Kernel, Verdict

@@ -214,11 +214,11 @@ Part = tuple[list[list[int]], tuple[int, int]]
 """Rows of examples, with the number of their step and of their first row in it."""
 
 
-class Lost(Exception):
+class BatchProcessLost(Exception):
     """A process that makes batches has ended."""
 
 
-class Asked:
+class RequestedBatches:
     """Batches that a process is making; results must be fetched in the order of the requests.
 
     Attributes:
@@ -232,13 +232,13 @@ class Asked:
         """Returns the batches.
 
         Raises:
-            Lost: the process has ended.
+            BatchProcessLost: the process has ended.
             Exception: any error that the process reported.
         """
         try:
             made = self.pipe.recv()
         except (EOFError, OSError) as error:
-            raise Lost from error
+            raise BatchProcessLost from error
         if isinstance(made, Exception):
             raise made
         return made  # type: ignore[no-any-return]
@@ -261,7 +261,7 @@ class BatchPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def asked(self, parts: list[Part]) -> Asked | None:
+    def asked(self, parts: list[Part]) -> RequestedBatches | None:
         """Starts to make batches; returns None without processes."""
         if not self._all:
             return None
@@ -271,7 +271,7 @@ class BatchPool:
         except OSError:
             self.close()
             return None
-        return Asked(pipe)
+        return RequestedBatches(pipe)
 
     def close(self) -> None:
         """Kills the processes; unfinished batches are discarded."""

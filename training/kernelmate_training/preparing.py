@@ -40,7 +40,7 @@ OnDone = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class TrainingData:
     """The data that a model is trained on.
 
     Attributes:
@@ -55,7 +55,7 @@ class Prepared:
     facts: dict[str, Any]
 
 
-class Tellings:
+class ConvertedCorpora:
     """A corpus converted to examples, once for each codec however many models use it.
 
     Args:
@@ -107,7 +107,7 @@ def prepare_all(settings: Upskill, told: Callable[[str], None]) -> dict[str, dic
             # Threads run in this process, so the pool's processes are spawned, not forked.
             context = multiprocessing.get_context("spawn")
             pool = stack.enter_context(ProcessPoolExecutor(os.cpu_count() or 1, mp_context=context))
-        tellings = Tellings(lines, settings.seed, pool)
+        tellings = ConvertedCorpora(lines, settings.seed, pool)
         threads = stack.enter_context(ThreadPoolExecutor(max(len(settings.models), 1) if pool is not None else 1))
         locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
@@ -126,7 +126,7 @@ def _all_there(settings: Upskill) -> bool:
     return all((prepared_folder(settings, model) / "facts.json").is_file() for model in settings.models)
 
 
-def prepare(settings: Upskill, model: ModelSection, told: OnDone = lambda what, done, total: None, tellings: Tellings | None = None) -> Prepared:  # fmt: skip
+def prepare(settings: Upskill, model: ModelSection, told: OnDone = lambda what, done, total: None, tellings: ConvertedCorpora | None = None) -> TrainingData:  # fmt: skip
     """Returns the training data of a model, and prepares it if it does not exist yet.
 
     Args:
@@ -139,7 +139,7 @@ def prepare(settings: Upskill, model: ModelSection, told: OnDone = lambda what, 
         UsageError: there is no corpus, or the codec can express none of its lines.
         EnvironmentFailed: the data cannot be written.
     """
-    tellings = tellings or Tellings(lines_of(settings.corpus_folder), settings.seed)
+    tellings = tellings or ConvertedCorpora(lines_of(settings.corpus_folder), settings.seed)
     folder = settings.folder / "prepared" / _key(model, settings.seed, tellings.sha256)
     if (folder / "facts.json").is_file():
         return load_prepared(folder)
@@ -171,7 +171,7 @@ def prepare(settings: Upskill, model: ModelSection, told: OnDone = lambda what, 
     if model.codec in OFFERING:
         facts["offers"] = fingerprint()
     _keep(folder, tokenizer.to_str(), train, held_out, facts)
-    return Prepared(tokenizer.to_str(), train, held_out, facts)
+    return TrainingData(tokenizer.to_str(), train, held_out, facts)
 
 
 def prepared_folder(settings: Upskill, model: ModelSection) -> Path:
@@ -180,11 +180,11 @@ def prepared_folder(settings: Upskill, model: ModelSection) -> Path:
     Raises:
         UsageError: there is no corpus.
     """
-    sha256 = Tellings(lines_of(settings.corpus_folder), settings.seed).sha256
+    sha256 = ConvertedCorpora(lines_of(settings.corpus_folder), settings.seed).sha256
     return settings.folder / "prepared" / _key(model, settings.seed, sha256)
 
 
-def load_prepared(folder: Path) -> Prepared:
+def load_prepared(folder: Path) -> TrainingData:
     """Returns the data that `prepare` stored in a folder.
 
     Raises:
@@ -192,7 +192,7 @@ def load_prepared(folder: Path) -> Prepared:
     """
     facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
     tokenizer = load_tokenizer(folder / "tokenizer.json").to_str()
-    return Prepared(tokenizer, load_encoded(folder / "train.npz"), load_encoded(folder / "held-out.npz"), facts)
+    return TrainingData(tokenizer, load_encoded(folder / "train.npz"), load_encoded(folder / "held-out.npz"), facts)
 
 
 def _drawn(group: str, share: float) -> bool:

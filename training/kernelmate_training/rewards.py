@@ -36,7 +36,7 @@ class Grade:
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class WeightedAnswer:
     """A sampled answer: its prompt, its text with the end token, and its advantage over the others to its question."""
 
     prompt: str

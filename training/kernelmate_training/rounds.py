@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from kernelmate.suggest.codec import codec_named
 from kernelmate_training.examples import Example, hash_seed, lines_of, question_of, version_of
 from kernelmate_training.judges import Case, Judges, judge_all
-from kernelmate_training.rewards import Grade, Weighed, advantages, reward
+from kernelmate_training.rewards import Grade, WeightedAnswer, advantages, reward
 from kernelmate_training.settings import ModelSection, RoundsSection, Upskill
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RoundQuestion:
     """One question of a round.
 
     Attributes:
@@ -86,7 +86,7 @@ Draw = Callable[[Sequence[str]], Sequence[tuple[int, str]]]
 """Function from prompts to answers, as pairs (number of the prompt, text)."""
 
 
-def play(settings: Upskill, codec: Codec, kind: Kind, number: int, draw: Draw, known: Sequence[Asked] = (), told: OnLine = lambda line: None, judges: Judges | None = None) -> list[Asked]:  # fmt: skip
+def run_round(settings: Upskill, codec: Codec, kind: Kind, number: int, draw: Draw, known: Sequence[RoundQuestion] = (), told: OnLine = lambda line: None, judges: Judges | None = None) -> list[RoundQuestion]:  # fmt: skip
     """Ask and judge one round.
 
     Args:
@@ -121,32 +121,32 @@ def play(settings: Upskill, codec: Codec, kind: Kind, number: int, draw: Draw, k
     ]  # fmt: skip
 
 
-def _questions(settings: Upskill, number: int) -> list[Asked]:
+def _questions(settings: Upskill, number: int) -> list[RoundQuestion]:
     """Returns random questions of a round from lines that are not held out: for a better version, or a repair."""
     lines = lines_of(settings.corpus_folder)
     chance = random.Random(hash_seed(settings.seed, number))  # noqa: S311 -- no secret
-    found: list[Asked] = []
+    found: list[RoundQuestion] = []
     # Only the few hundred lines that a round asks about are parsed.
     for place in chance.sample(range(len(lines)), len(lines)):
         if len(found) == settings.rounds.prompts:
             break
         line = json.loads(lines[place])
         if line.get("split") != "held-out" and line.get("task") in ("generate", "debug"):
-            found.append(Asked(line, question_of(line)))
+            found.append(RoundQuestion(line, question_of(line)))
     return found
 
 
-def _contrastive(known: Sequence[Asked]) -> list[Asked]:
+def _contrastive(known: Sequence[RoundQuestion]) -> list[RoundQuestion]:
     """Returns questions that show judged versions, from questions with at least two versions to show."""
     found = []
     for one in known:
         tried = tried_of(one, settle=None)
         if len(tried) > 1 and one.question.task == "generate":
-            found.append(Asked(one.line, replace(one.question, tried=tried)))
+            found.append(RoundQuestion(one.line, replace(one.question, tried=tried)))
     return found
 
 
-def tried_of(one: Asked, settle: CodecVersion | None) -> tuple[Any, ...]:
+def tried_of(one: RoundQuestion, settle: CodecVersion | None) -> tuple[Any, ...]:
     """Returns the judged versions of a question for its prompt, the best first, without `settle`."""
     from kernelmate.suggest.codec.base import TriedVersion
 
@@ -158,7 +158,7 @@ def tried_of(one: Asked, settle: CodecVersion | None) -> tuple[Any, ...]:
     )[:SHOWN]
 
 
-def _read(one: Asked, codec: Codec, texts: Sequence[str]) -> tuple[Asked, list[DecodedAnswer], tuple[tuple[str, int | None], ...]]:  # fmt: skip
+def _read(one: RoundQuestion, codec: Codec, texts: Sequence[str]) -> tuple[RoundQuestion, list[DecodedAnswer], tuple[tuple[str, int | None], ...]]:  # fmt: skip
     """Returns the question with its texts, the decoded versions (each once), and each text's index of its version."""
     from kernelmate.suggest.codec.base import UndecodableAnswer
 
@@ -186,7 +186,7 @@ def _is_for_as_much(version: CodecVersion, question: Question) -> bool:
     return set(version.launch.require) <= set(question.launch.require)
 
 
-def _case(place: int, one: Asked, answers: Sequence[DecodedAnswer]) -> Case | None:
+def _case(place: int, one: RoundQuestion, answers: Sequence[DecodedAnswer]) -> Case | None:
     if not answers:
         return None
     question = one.question
@@ -196,7 +196,7 @@ def _case(place: int, one: Asked, answers: Sequence[DecodedAnswer]) -> Case | No
     return Case(place, question.text, right, question.metric, question.prompt, texts, question.target, seed)
 
 
-def lessons(asked: Sequence[Asked], codec: Codec, section: RoundsSection, kind: Kind) -> list[Example]:
+def lessons(asked: Sequence[RoundQuestion], codec: Codec, section: RoundsSection, kind: Kind) -> list[Example]:
     """Returns the examples to learn from a round: good answers in the codec's form, and repairs of wrong ones."""
     from kernelmate.suggest.codec.base import NotEncodable
 
@@ -214,7 +214,7 @@ def lessons(asked: Sequence[Asked], codec: Codec, section: RoundsSection, kind: 
     return found
 
 
-def _chosen(one: Asked, section: RoundsSection, kind: Kind) -> list[tuple[DecodedAnswer, int]]:
+def _chosen(one: RoundQuestion, section: RoundsSection, kind: Kind) -> list[tuple[DecodedAnswer, int]]:
     """Returns the answers to learn with their numbers of copies: better ones, in contrastive rounds by advantage."""
     gains = advantages([reward(grade, section.clip) for _, grade in one.answers])
     ranked = sorted(zip(one.answers, gains, strict=True), key=lambda item: item[1], reverse=True)
@@ -224,7 +224,7 @@ def _chosen(one: Asked, section: RoundsSection, kind: Kind) -> list[tuple[Decode
     return [(answer, 1 + round(max(gain, 0.0))) for answer, gain in good]
 
 
-def _repairs(one: Asked, codec: Codec, group: str) -> list[Example]:
+def _repairs(one: RoundQuestion, codec: Codec, group: str) -> list[Example]:
     """Returns an example of repair from the first wrong answer, its error, and the correct version.
 
     The result is empty without one.
@@ -245,7 +245,7 @@ def _repairs(one: Asked, codec: Codec, group: str) -> list[Example]:
         return []
 
 
-def weighed(asked: Sequence[Asked], codec: Codec, section: RoundsSection) -> list[Weighed]:
+def weighted_answers(asked: Sequence[RoundQuestion], codec: Codec, section: RoundsSection) -> list[WeightedAnswer]:
     """Returns every answer of a round with its advantage over the others to its question.
 
     Invalid answers have reward 0.
@@ -256,12 +256,14 @@ def weighed(asked: Sequence[Asked], codec: Codec, section: RoundsSection) -> lis
         rewards = [0.0 if place is None else worth[place] for _, place in one.texts]
         prompt = codec.ask(one.question).prompt
         found += [
-            Weighed(prompt, text, gain) for (text, _), gain in zip(one.texts, advantages(rewards), strict=True) if gain
+            WeightedAnswer(prompt, text, gain)
+            for (text, _), gain in zip(one.texts, advantages(rewards), strict=True)
+            if gain
         ]
     return found
 
 
-def figures(asked: Sequence[Asked], learned: Sequence[Example | Weighed], kind: Kind, seconds: float, more: Mapping[str, Any] | None = None, clip: float = 1.5) -> RoundFigures:  # fmt: skip
+def figures(asked: Sequence[RoundQuestion], learned: Sequence[Example | WeightedAnswer], kind: Kind, seconds: float, more: Mapping[str, Any] | None = None, clip: float = 1.5) -> RoundFigures:  # fmt: skip
     """Returns the figures of a round."""
     grades = [[grade for _, grade in one.answers] for one in asked]
     flat = [grade for group in grades for grade in group]
@@ -290,15 +292,15 @@ def improve(settings: Upskill, model: ModelSection, *, seconds: float | None = N
     Raises:
         UsageError: the model was not trained yet.
     """
-    from kernelmate_training.torch_rounds import Player
+    from kernelmate_training.torch_rounds import RoundModel
 
     section = settings.rounds
     begun = time.monotonic()
     codec = codec_named(model.codec)
-    player = Player(settings, model, told)
+    player = RoundModel(settings, model, told)
     kinds: list[Kind] = ["self", "contrastive"] if section.kind == "both" else [section.kind]  # type: ignore[list-item]
     rounds: list[dict[str, Any]] = []
-    known: list[Asked] = []
+    known: list[RoundQuestion] = []
     with Judges(settings.corpus.workers) as judges:
         for number, kind in itertools.product(range(section.rounds), kinds):
             if seconds is not None and time.monotonic() - begun > seconds:
@@ -306,14 +308,14 @@ def improve(settings: Upskill, model: ModelSection, *, seconds: float | None = N
             started = time.monotonic()
             draw = player.draw_by_chance if kind == "grpo" else player.draw
             if kind == "contrastive" and not known:
-                known = play(settings, codec, "self", number, draw, told=told, judges=judges)
-            asked = play(settings, codec, kind, number, draw, known, told, judges)
+                known = run_round(settings, codec, "self", number, draw, told=told, judges=judges)
+            asked = run_round(settings, codec, kind, number, draw, known, told, judges)
             # Versions are shown once; the next contrastive round shows new ones.
             known = asked if kind == "self" else []
             more: Mapping[str, Any] | None
             if kind == "grpo":
-                answers = weighed(asked, codec, section)
-                learned: Sequence[Example | Weighed] = answers
+                answers = weighted_answers(asked, codec, section)
+                learned: Sequence[Example | WeightedAnswer] = answers
                 more = player.move(answers)
             else:
                 learned = examples = lessons(asked, codec, section, kind)

@@ -24,7 +24,7 @@ from kernelmate.suggest.codec.applicable import (
 from kernelmate_training.encoded import Encoded
 from kernelmate_training.examples import TASKS
 from kernelmate_training.torch_llama import Llama
-from kernelmate_training.torch_sampling import following
+from kernelmate_training.torch_sampling import continuation_logprobs
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -47,7 +47,7 @@ def agreement(model: Llama, tokenizer: Tokenizer, held_out: Encoded, batch: int 
     """
     asked = _questions(tokenizer, held_out)
     texts = [text for prompts in asked.values() for prompt in prompts for text in texts_asked(prompt)]
-    after = dict(zip(texts, following(model, tokenizer, texts, offer_tokens(), batch), strict=True))
+    after = dict(zip(texts, continuation_logprobs(model, tokenizer, texts, offer_tokens(), batch), strict=True))
     found = {}
     for task, prompts in asked.items():
         ranks = [

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunProcess:
     """One process of a run.
 
     Attributes:
@@ -70,8 +70,8 @@ class Place:
 
 
 @contextlib.contextmanager
-def place(precision: Literal["auto", "bf16", "float32"]) -> Iterator[Place]:
-    """Yields the `Place` of this process; joins the other processes if torchrun started it."""
+def place(precision: Literal["auto", "bf16", "float32"]) -> Iterator[RunProcess]:
+    """Yields the `RunProcess` of this process; joins the other processes if torchrun started it."""
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     rank, local = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
     gpu = torch.cuda.is_available()
@@ -83,7 +83,7 @@ def place(precision: Literal["auto", "bf16", "float32"]) -> Iterator[Place]:
     if processes > 1:
         torch.distributed.init_process_group("nccl" if gpu else "gloo")
     try:
-        yield Place(device, rank, processes, bf16)
+        yield RunProcess(device, rank, processes, bf16)
     finally:
         if processes > 1:
             torch.distributed.destroy_process_group()

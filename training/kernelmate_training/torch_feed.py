@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelmate_training.batches import Asked, Batch, BatchPool, Lost, Packer, Part
-from kernelmate_training.torch_device import Place
+from kernelmate_training.batches import Batch, BatchPool, BatchProcessLost, Packer, Part, RequestedBatches
+from kernelmate_training.torch_device import RunProcess
 
 AHEAD = 4
 """Number of steps prepared while the device works."""
@@ -40,7 +40,7 @@ class Feed:
         told: called with the reason if the workers are lost.
     """
 
-    def __init__(self, packer: Packer, place: Place, portion: int, *, bounds: bool, workers: int = 0, told: Callable[[str], None] = lambda why: None) -> None:  # fmt: skip
+    def __init__(self, packer: Packer, place: RunProcess, portion: int, *, bounds: bool, workers: int = 0, told: Callable[[str], None] = lambda why: None) -> None:  # fmt: skip
         self._packer, self._place, self._portion = packer, place, portion
         self._bounds, self._workers, self._told = bounds, workers, told
 
@@ -69,7 +69,7 @@ class Feed:
 
     def _made(self, first: int) -> Iterator[tuple[list[Batch], float]]:
         """Yields the batches of each step and the sum of the step's weights."""
-        asked: deque[tuple[int, list[list[int]], Asked | None]] = deque()
+        asked: deque[tuple[int, list[list[int]], RequestedBatches | None]] = deque()
         wanted = enumerate(self._packer.steps(first), first)
         with BatchPool(self._packer, self._workers) as pool:
             while True:
@@ -79,7 +79,7 @@ class Feed:
                 number, rows, coming = asked.popleft()
                 try:
                     batches = coming.result() if coming is not None else None
-                except Lost:
+                except BatchProcessLost:
                     self._told("A process that makes batches was lost; they are made by this one from here on.")
                     pool.close()
                     batches = None

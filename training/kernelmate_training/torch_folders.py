@@ -28,7 +28,7 @@ _NAME = re.compile(r"step-(\d{9})\.pt\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedCheckpoint:
     """A loaded checkpoint.
 
     Attributes:
@@ -75,7 +75,7 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> Path:
     return target
 
 
-def newest(folder: Path, device: torch.device | str = "cpu") -> Loaded | None:
+def newest(folder: Path, device: torch.device | str = "cpu") -> LoadedCheckpoint | None:
     """Returns the newest valid checkpoint; None if there is none.
 
     Args:
@@ -91,8 +91,8 @@ def newest(folder: Path, device: torch.device | str = "cpu") -> Loaded | None:
         except (OSError, ValueError, KeyError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
             damaged.append(f"{path.name}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
             continue
-        return Loaded(state, path, tuple(damaged))
-    return Loaded({}, folder, tuple(damaged)) if damaged else None
+        return LoadedCheckpoint(state, path, tuple(damaged))
+    return LoadedCheckpoint({}, folder, tuple(damaged)) if damaged else None
 
 
 def _all(folder: Path) -> list[Path]:

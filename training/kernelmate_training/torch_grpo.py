@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernelmate_training.rewards import Weighed
+from kernelmate_training.rewards import WeightedAnswer
 from kernelmate_training.torch_llama import Llama, mask_of
 from kernelmate_training.torch_optimisers import optimisers
 
@@ -52,7 +52,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class RoundTraining:
     """Figures of a round's training.
 
     Attributes:
@@ -109,14 +109,14 @@ class GroupRelative:
         self._optimisers = optimisers(model, "adamw", how.rate, 0.0)
         self._round = 0
 
-    def learn(self, answers: Sequence[Weighed]) -> Moved:
+    def learn(self, answers: Sequence[WeightedAnswer]) -> RoundTraining:
         """Trains on the answers of one round, which the present model has sampled.
 
         Answers without advantage are skipped.
         """
         kept = [one for one in answers if one.advantage != 0.0 and self._fits(one)]
         if not kept:
-            return Moved(0, 0.0, 0.0)
+            return RoundTraining(0, 0.0, 0.0)
         self._round += 1
         self._reference.to(self._model.head.device)
         texts = self._encoded(kept)
@@ -145,9 +145,9 @@ class GroupRelative:
                 optimiser.step()
             steps += 1
         self._model.eval()
-        return Moved(steps, clipped / max(tokens, 1.0), distance / max(tokens, 1.0))
+        return RoundTraining(steps, clipped / max(tokens, 1.0), distance / max(tokens, 1.0))
 
-    def _fits(self, one: Weighed) -> bool:
+    def _fits(self, one: WeightedAnswer) -> bool:
         length = len(self._ids(one.prompt)) + len(self._ids(one.answer))
         return bool(one.answer) and length <= self._model.shape.context
 
@@ -155,7 +155,7 @@ class GroupRelative:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
-    def _encoded(self, answers: Sequence[Weighed]) -> _Texts:
+    def _encoded(self, answers: Sequence[WeightedAnswer]) -> _Texts:
         device = self._model.head.device
         pairs = [(self._ids(one.prompt), self._ids(one.answer)) for one in answers]
         longest = max(len(prompt) + len(answer) for prompt, answer in pairs)

@@ -16,21 +16,21 @@ from kernelmate_training.augmentation import Augmentation, AugmentationRates
 from kernelmate_training.encoded import Encoded, encode
 from kernelmate_training.examples import Example
 from kernelmate_training.plans import Schedule
-from kernelmate_training.preparing import Prepared, prepare
-from kernelmate_training.rewards import Weighed
+from kernelmate_training.preparing import TrainingData, prepare
+from kernelmate_training.rewards import WeightedAnswer
 from kernelmate_training.settings import ModelSection, Upskill
 from kernelmate_training.torch_device import place
 from kernelmate_training.torch_folders import load_folder, load_llama, save_folder
 from kernelmate_training.torch_grpo import GroupRelative, Policy
 from kernelmate_training.torch_llama import Llama
-from kernelmate_training.torch_sampling import Drawing, answered, sample
+from kernelmate_training.torch_sampling import Drawing, sample, sample_choices
 from kernelmate_training.torch_trainer import Trainer
 
 REPLAY = 0.75
 """Share of the corpus' examples in a round's training."""
 
 
-class Player:
+class RoundModel:
     """A trained model that is sampled and trained.
 
     Args:
@@ -58,7 +58,7 @@ class Player:
         like = self._settings.sampling
         how = replace(self._drawing(), greedy_first=True, spread=like.spread, top_p=like.top_p, redraws=like.redraws)
         renumber = Augmentation(AugmentationRates(), self._found.tokenizer) if like.renumber else None
-        drawn = answered(self._here(), self._tokenizer, prompts, how, renumber=renumber)
+        drawn = sample_choices(self._here(), self._tokenizer, prompts, how, renumber=renumber)
         return [(one.prompt, one.text) for one in drawn if one.finished]
 
     def draw_by_chance(self, prompts: Sequence[str]) -> list[tuple[int, str]]:
@@ -78,7 +78,7 @@ class Player:
         model: Llama = self._llama.to(device).eval()
         return model
 
-    def move(self, answers: Sequence[Weighed]) -> dict[str, Any]:
+    def move(self, answers: Sequence[WeightedAnswer]) -> dict[str, Any]:
         """Raises or lowers the probabilities of answers by their advantages; returns the figures."""
         if self._policy is None:
             section = self._settings.rounds
@@ -117,7 +117,7 @@ class Player:
         return {"loss": done.loss, "held_out": done.held_out}
 
     @cached_property
-    def _corpus(self) -> Prepared:
+    def _corpus(self) -> TrainingData:
         return prepare(self._settings, self._model)
 
     def keep(self, rounds: list[dict[str, Any]]) -> None:

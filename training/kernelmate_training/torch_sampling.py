@@ -70,7 +70,7 @@ class Drawing:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class SampledAnswer:
     """One answer.
 
     Attributes:
@@ -101,11 +101,11 @@ class _Job:
     ids: list[int]
     temperature: float
     back: np.ndarray[Any, Any] | None = None
-    drawn: Drawn | None = None
+    drawn: SampledAnswer | None = None
 
 
 @torch.no_grad()
-def sample(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Drawing, *, end: int = 0, renumber: Augmentation | None = None, counts: Sequence[int] | None = None, key: Callable[[str], str] = str, fits: Callable[[str, str], bool] = lambda prompt, answer: True, stop: Callable[[], bool] = lambda: False) -> list[Drawn]:  # fmt: skip
+def sample(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Drawing, *, end: int = 0, renumber: Augmentation | None = None, counts: Sequence[int] | None = None, key: Callable[[str], str] = str, fits: Callable[[str, str], bool] = lambda prompt, answer: True, stop: Callable[[], bool] = lambda: False) -> list[SampledAnswer]:  # fmt: skip
     """Returns answers to all prompts, in their order, the k answers to one prompt together.
 
     Prompts that leave no room for an answer in the model's context get none.
@@ -136,7 +136,7 @@ def sample(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Draw
     return [job.drawn for job in sorted(jobs, key=lambda job: (job.prompt, job.number)) if job.drawn is not None]
 
 
-def answered(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Drawing, *, end: int = 0, renumber: Augmentation | None = None, stop: Callable[[], bool] = lambda: False) -> list[Drawn]:  # fmt: skip
+def sample_choices(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Drawing, *, end: int = 0, renumber: Augmentation | None = None, stop: Callable[[], bool] = lambda: False) -> list[SampledAnswer]:  # fmt: skip
     """Returns answers to all prompts as users get them: choices among the offers first, the most probable first.
 
     Further answers are sampled by `sample`, from prompts without the offers.
@@ -144,7 +144,7 @@ def answered(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Dr
     Args: as of `sample`.
     """
     chosen = [
-        Drawn(number, text, text.count("@"), True, logprob)
+        SampledAnswer(number, text, text.count("@"), True, logprob)
         for number, found in enumerate(chosen_by(model, tokenizer, prompts, how.k, how.batch))
         for text, logprob in found
     ]
@@ -168,7 +168,7 @@ def chosen_by(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], count:
     found: dict[int, list[tuple[str, float]]] = {}
     asked = list(dict.fromkeys(text for prompt in prompts for text in texts_asked(prompt)))
     while True:
-        after |= zip(asked, following(model, tokenizer, asked, offer_tokens(), batch), strict=True)
+        after |= zip(asked, continuation_logprobs(model, tokenizer, asked, offer_tokens(), batch), strict=True)
         missing: dict[str, None] = {}
         for number, prompt in enumerate(prompts):
             if number not in found:
@@ -182,7 +182,7 @@ def chosen_by(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], count:
 
 
 @torch.no_grad()
-def following(model: Llama, tokenizer: Tokenizer, texts: Sequence[str], tokens: Sequence[str], batch: int | None = None) -> list[dict[str, float]]:  # fmt: skip
+def continuation_logprobs(model: Llama, tokenizer: Tokenizer, texts: Sequence[str], tokens: Sequence[str], batch: int | None = None) -> list[dict[str, float]]:  # fmt: skip
     """Returns, for each text, log probabilities of some tokens to follow it; empty for texts that fill the context.
 
     Args:
@@ -272,7 +272,7 @@ class _Writer:
             finished = self.end in ids
             written = ids[: ids.index(self.end)] if finished else ids
             meant = written if job.back is None else job.back[written].tolist() if written else []
-            job.drawn = Drawn(job.prompt, self.tokenizer.decode(meant), len(written), finished, logprob)
+            job.drawn = SampledAnswer(job.prompt, self.tokenizer.decode(meant), len(written), finished, logprob)
 
 
 def _batch_that_fits(model: Llama) -> int:

@@ -23,7 +23,7 @@ from kernelmate_training.held_out_loss import EarlyStopping, HeldOut
 from kernelmate_training.journal import Journal
 from kernelmate_training.plans import Clock, TrainingPlan
 from kernelmate_training.shapes import Shape, peak_flops
-from kernelmate_training.torch_device import Place, compile_layers
+from kernelmate_training.torch_device import RunProcess, compile_layers
 from kernelmate_training.torch_feed import Feed, Step
 from kernelmate_training.torch_folders import NotSaved, newest, save
 from kernelmate_training.torch_llama import Llama, answer_loss, best_way, mask_of, varlen
@@ -92,7 +92,7 @@ class Trainer:
         stop: checked between steps; True saves and ends.
     """
 
-    def __init__(self, plan: TrainingPlan, shape: Shape, data: Encoded, held_out: Encoded | None, folder: Path, place: Place, *, varying: Augmentation | None = None, start: dict[str, Tensor] | None = None, on_progress: Callable[[Progress], None] = lambda _: None, stop: Callable[[], bool] = lambda: False) -> None:  # fmt: skip
+    def __init__(self, plan: TrainingPlan, shape: Shape, data: Encoded, held_out: Encoded | None, folder: Path, place: RunProcess, *, varying: Augmentation | None = None, start: dict[str, Tensor] | None = None, on_progress: Callable[[Progress], None] = lambda _: None, stop: Callable[[], bool] = lambda: False) -> None:  # fmt: skip
         self.plan, self.place, self.folder = plan, place, folder
         self._on_progress, self._stop = on_progress, stop
         self.journal = Journal(folder / "log.jsonl" if place.rank == 0 else None)

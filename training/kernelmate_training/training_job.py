@@ -179,7 +179,7 @@ def sample_prompts(settings: Upskill, name: str, *, seconds: float | None = None
 
     from kernelmate_training.augmentation import Augmentation, AugmentationRates
     from kernelmate_training.torch_folders import load_folder, load_llama
-    from kernelmate_training.torch_sampling import Drawing, answered
+    from kernelmate_training.torch_sampling import Drawing, sample_choices
 
     folder = settings.model_folder(name)
     found = load_folder(folder)
@@ -191,7 +191,9 @@ def sample_prompts(settings: Upskill, name: str, *, seconds: float | None = None
     tokenizer = Tokenizer.from_str(found.tokenizer)
     renumber = Augmentation(AugmentationRates(), found.tokenizer) if section.renumber else None
     over = (lambda: False) if seconds is None else (lambda: time.monotonic() - begun > seconds)
-    drawn = answered(model, tokenizer, [prompt["prompt"] for prompt in prompts], how, renumber=renumber, stop=over)
+    drawn = sample_choices(
+        model, tokenizer, [prompt["prompt"] for prompt in prompts], how, renumber=renumber, stop=over
+    )
     path = folder / "answers.jsonl"
     numbers: dict[int, int] = {}
     with path.open("w", encoding="utf-8") as file:

@@ -22,12 +22,12 @@ from kernelmate_widgets.progress import CellProgress
 from kernelmate_widgets.searches import SearchArguments, partial
 
 if TYPE_CHECKING:
-    from kernelmate.session.authors import Outgoing
+    from kernelmate.session.authors import OutgoingText
     from kernelmate_widgets.actions import PromptChips
     from kernelmate_widgets.magics import KernelmateMagics
 
 
-def ask_consent(outgoing: Outgoing) -> bool:
+def ask_consent(outgoing: OutgoingText) -> bool:
     """Shows the complete text that would go to another machine, and asks for consent.
 
     The result is False if no user can answer.

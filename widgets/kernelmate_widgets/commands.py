@@ -80,7 +80,7 @@ def _fix(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
     return magics.give(MagicResult((known[name].verdict,), found), options)
 
 
-def answer(
+def run_prompt(
     magics: KernelmateMagics, name: str, handle: KernelHandle, prompt: str, wanted: SearchArguments
 ) -> Optimization | None:
     """Executes a prompt: searches, explains, accepts or reverts; returns a search's result.
@@ -99,11 +99,11 @@ def answer(
             if chips is not None:
                 chips.answered()
     if intent.kind == "explain":
-        explained(handle, prompt, quiet=wanted.quiet)
+        show_explanation(handle, prompt, quiet=wanted.quiet)
     elif intent.kind == "accept":
-        accepted(magics, name, handle, intent.number, quiet=wanted.quiet)
+        accept_candidate(magics, name, handle, intent.number, quiet=wanted.quiet)
     elif intent.kind == "undo":
-        reverted(magics, name, handle, quiet=wanted.quiet)
+        revert(magics, name, handle, quiet=wanted.quiet)
     else:
         raise refusal(intent)
     return None
@@ -116,7 +116,7 @@ def _optimize(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
         options.author, options.max_candidates, options.budget, options.samples, options.rounds, options.objective,
         options.quiet,
     )  # fmt: skip
-    found = answer(magics, name, handle, prompt, wanted)
+    found = run_prompt(magics, name, handle, prompt, wanted)
     return magics.give(MagicResult((handle.verdict if found is None else found.baseline,), found), options)
 
 
@@ -151,7 +151,7 @@ def _write(magics: KernelmateMagics, options: argparse.Namespace) -> None:
 
 def _judge(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
     _words(options, 1, 999)
-    from kernelmate_widgets.existing import judge_existing
+    from kernelmate_widgets.notebook_kernels import judge_existing
 
     return magics.give(judge_existing(magics, options), options)
 
@@ -159,7 +159,9 @@ def _judge(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
 # ----------------------------------------------------------------------------------------------------- deciding
 
 
-def accepted(magics: KernelmateMagics, name: str, handle: KernelHandle, number: int | None, *, quiet: bool) -> None:
+def accept_candidate(
+    magics: KernelmateMagics, name: str, handle: KernelHandle, number: int | None, *, quiet: bool
+) -> None:
     """Puts a candidate in force, writes it into the notebook, and shows the change.
 
     Raises:
@@ -178,7 +180,7 @@ def accepted(magics: KernelmateMagics, name: str, handle: KernelHandle, number: 
         display(views_bundle(" ".join(said), *([change] if change.lines() else [])), raw=True)
 
 
-def reverted(magics: KernelmateMagics, name: str, handle: KernelHandle, *, quiet: bool) -> None:
+def revert(magics: KernelmateMagics, name: str, handle: KernelHandle, *, quiet: bool) -> None:
     """Puts the previous version in force, and writes it into the notebook.
 
     Raises:
@@ -203,12 +205,12 @@ def _accept(magics: KernelmateMagics, options: argparse.Namespace) -> None:
         _show(views_bundle(" ".join(magics.adopt(name, magics.notebook.failed[name], found, taken))), options)
         return
     handle = handle_named(magics.shell.user_ns, name)
-    accepted(magics, name, handle, int(number[0]) if number else None, quiet=options.quiet)
+    accept_candidate(magics, name, handle, int(number[0]) if number else None, quiet=options.quiet)
 
 
 def _revert(magics: KernelmateMagics, options: argparse.Namespace) -> None:
     (name,) = _words(options, 1, 1)
-    reverted(magics, name, handle_named(magics.shell.user_ns, name), quiet=options.quiet)
+    revert(magics, name, handle_named(magics.shell.user_ns, name), quiet=options.quiet)
 
 
 # ------------------------------------------------------------------------------------------------------ looking
@@ -247,7 +249,7 @@ def _version(magics: KernelmateMagics, text: str) -> tuple[Kernel, Any]:
     return candidate.kernel, candidate.contract
 
 
-def explained(handle: KernelHandle, question: str = "", *, quiet: bool) -> None:
+def show_explanation(handle: KernelHandle, question: str = "", *, quiet: bool) -> None:
     """Shows the answer to a question, and the limiters of the version in force from its verdict; nothing is run."""
     from kernelmate.report.answers import answers, causes_for
     from kernelmate.report.causes import causes_html, causes_view
@@ -264,7 +266,7 @@ def explained(handle: KernelHandle, question: str = "", *, quiet: bool) -> None:
 
 def _explain(magics: KernelmateMagics, options: argparse.Namespace) -> None:
     (name,) = _words(options, 1, 1)
-    explained(handle_named(magics.shell.user_ns, name), quiet=options.quiet)
+    show_explanation(handle_named(magics.shell.user_ns, name), quiet=options.quiet)
 
 
 def _history(magics: KernelmateMagics, options: argparse.Namespace) -> None:

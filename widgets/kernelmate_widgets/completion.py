@@ -9,8 +9,8 @@ from kernelmate.decide.intent import SUGGESTED
 from kernelmate_widgets import commands
 from kernelmate_widgets.arrays import live_array
 from kernelmate_widgets.cells import quoted
-from kernelmate_widgets.existing import existing_names
 from kernelmate_widgets.handle import KernelHandle
+from kernelmate_widgets.notebook_kernels import existing_names
 
 if TYPE_CHECKING:
     from kernelmate_widgets.magics import KernelmateMagics

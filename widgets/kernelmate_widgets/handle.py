@@ -23,7 +23,7 @@ from kernelmate.records import (
 from kernelmate.report.words import plural
 from kernelmate.source import launch_shape, size_allowed
 from kernelmate_widgets.arguments import CallArgument, check_against, read_arguments, size_text, solve_size
-from kernelmate_widgets.failing import at_the_call
+from kernelmate_widgets.error_display import at_the_call
 from kernelmate_widgets.launching import Launcher, triton_arguments, triton_shape
 
 USER = "user"

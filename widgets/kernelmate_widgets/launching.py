@@ -207,7 +207,7 @@ class GpuLauncher:
         import cupy
 
         from kernelmate.backends.cuda.backend import STATIC_SHARED_LIMIT
-        from kernelmate.backends.cuda.launching import launch_in_clusters, plain
+        from kernelmate.backends.cuda.launching import launch_in_clusters, numpy_scalar
 
         arrays = [one.array for one in given if one.array is not None]
         device = arrays[0].device if arrays else None
@@ -217,7 +217,7 @@ class GpuLauncher:
             if one is None
             else np.uint64(one.array.pointer)
             if one.array is not None
-            else plain(_argument(one, {}), {})  # type: ignore[arg-type]
+            else numpy_scalar(_argument(one, {}), {})  # type: ignore[arg-type]
             for one in _in_order(given, self._contract)
         )
         try:

@@ -21,10 +21,10 @@ from kernelmate_widgets import commands
 from kernelmate_widgets.cell_search import offer_repair, repair
 from kernelmate_widgets.cell_writing import CellWriter, cell_of, cell_text, running_cell
 from kernelmate_widgets.cells import MAGIC, cell_unit, chosen_kernel, is_name, notebook_name, short_name
-from kernelmate_widgets.existing import KernelOffers
-from kernelmate_widgets.failing import KernelFailed, reports_errors
+from kernelmate_widgets.error_display import KernelFailed, reports_errors
 from kernelmate_widgets.handle import KernelHandle, KernelVersion, reason_not_to_take
-from kernelmate_widgets.live import LineArguments, live_contract
+from kernelmate_widgets.live_contracts import LineArguments, live_contract
+from kernelmate_widgets.notebook_kernels import KernelOffers
 from kernelmate_widgets.notebook_state import BoundKernel, MagicResult, NotebookState
 from kernelmate_widgets.output import optimization_bundle, verdict_bundle
 from kernelmate_widgets.progress import CellProgress
@@ -104,7 +104,7 @@ class KernelmateMagics(Magics):
         self.notebook.keep(name, folder)
         result = MagicResult(verdicts)
         if options.prompt is not None:
-            found = commands.answer(self, name, handle, options.prompt, SearchArguments(quiet=options.quiet))
+            found = commands.run_prompt(self, name, handle, options.prompt, SearchArguments(quiet=options.quiet))
             result = MagicResult(verdicts, found)
         if options.panel:
             commands.panel(self, name)

@@ -19,7 +19,7 @@ from kernelmate.errors import SourceError, UsageError
 from kernelmate.records import Compiled, Contract, Kernel, Optimization, Verdict
 from kernelmate.session import Session
 from kernelmate.session.authors import SpendingBudget
-from kernelmate_widgets.failing import FOLDER_PREFIX
+from kernelmate_widgets.error_display import FOLDER_PREFIX
 from kernelmate_widgets.handle import KernelHandle, KernelVersion, Prepare
 from kernelmate_widgets.launching import Launcher, make_launcher
 

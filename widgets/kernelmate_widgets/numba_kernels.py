@@ -18,7 +18,18 @@ from typing import Any
 import numpy as np
 
 from kernelmate.errors import UsageError
-from kernelmate.records import Argument, BuiltCode, Contract, Kernel, Member, Parameter, Passed, Signature, Target, Unit
+from kernelmate.records import (
+    Argument,
+    BuiltCode,
+    Contract,
+    Kernel,
+    Member,
+    Parameter,
+    Passed,
+    Signature,
+    Target,
+    Unit,
+)
 from kernelmate.source.dtypes import ITEM_BYTES
 from kernelmate_widgets.arrays import live_array
 
@@ -97,7 +108,7 @@ def with_types(kernel: Kernel, value: Any, given: Sequence[object]) -> Kernel:
     return replace(kernel, signature=replace(kernel.signature, parameters=tuple(parameters)))
 
 
-def built(kernel: Kernel, value: Any, contract: Contract, target: Target) -> tuple[Kernel, Contract]:
+def compile_for_contract(kernel: Kernel, value: Any, contract: Contract, target: Target) -> tuple[Kernel, Contract]:
     """Compile a Numba kernel for the types of its contract.
 
     Returns:

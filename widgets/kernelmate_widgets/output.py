@@ -26,7 +26,7 @@ from kernelmate.report.drawing import Scene, picture, png
 from kernelmate.report.excerpt import sources_of
 from kernelmate.report.figures import figures
 from kernelmate.report.html import bullets, text
-from kernelmate.report.result import charted, optimization_parts, verdict_parts, view
+from kernelmate.report.result import charted_versions, optimization_parts, verdict_parts, view
 from kernelmate.report.result_charts import result_scenes
 from kernelmate_widgets.charts import scene_of
 
@@ -157,7 +157,7 @@ def optimization_bundle(
     from kernelmate.report.versions import optimization_view
 
     said = as_text(*optimization_view(optimization, baseline, sources_of(baseline)))
-    versions = charted(optimization, shown)
+    versions = charted_versions(optimization, shown)
     full = optimization_parts(optimization, baseline, shown=shown, accepted=accepted, more=_more_charts(versions))
     small = optimization_parts(optimization, baseline, shown=shown, accepted=accepted)
     return _bundle(said, (full, small), result_scenes(versions))

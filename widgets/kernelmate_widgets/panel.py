@@ -22,8 +22,9 @@ from kernelmate.errors import EnvironmentFailed, KernelmateError, UsageError
 from kernelmate.records import Judged, Optimization
 from kernelmate.report.answers import answers
 from kernelmate.report.causes import causes_html
+from kernelmate.report.chart import templates
 from kernelmate.report.excerpt import sources_of
-from kernelmate.session.authors import BUILT_IN, Outgoing
+from kernelmate.session.authors import BUILT_IN, OutgoingText
 from kernelmate.suggest.diagnosis import diagnose
 from kernelmate_widgets import panel_state
 from kernelmate_widgets.comms import handle_in_page_subshell
@@ -81,7 +82,7 @@ class Panel(anywidget.AnyWidget):
             "name": name,
             "chips": list(SUGGESTED),
             "authors": list(BUILT_IN),
-            "templates": panel_state.templates(),
+            "templates": templates(),
             "kept": f"km-kept-{secrets.token_hex(8)}",
         }
         self._kept: list[DisplayHandle] = []
@@ -288,7 +289,7 @@ class Panel(anywidget.AnyWidget):
         if time.monotonic() - self._drawn_at > CHARTS_EVERY_S:
             self._draw()
 
-    def ask(self, outgoing: Outgoing) -> bool:
+    def ask(self, outgoing: OutgoingText) -> bool:
         """Shows all the text that would be sent to another machine, and waits for the user's consent."""
         self._answer = threading.Event()
         price = None if outgoing.most_usd is None else f"{outgoing.most_usd:.2f}"

@@ -16,12 +16,12 @@ from kernelmate.compiler import find_target, what_would_lift
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Contract, FindingCode, Judged, Kernel, Optimization, Verdict
 from kernelmate.report import words
-from kernelmate.report.chart import BASELINE, ChartVersion, author_name, candidate_names, template
+from kernelmate.report.chart import BASELINE, ChartVersion, author_name, candidate_names
 from kernelmate.report.diff import diff_lines, line_kind, whole_text
 from kernelmate.report.drawing import svg
 from kernelmate.report.figures import MOST_VERSIONS, figures
 from kernelmate.report.html import case_row, figure_rows, pairs, table, text
-from kernelmate.report.result import NARROW_VERSIONS, alone, changed_table, headline
+from kernelmate.report.result import NARROW_VERSIONS, changed_table, headline, standing_alone
 from kernelmate.report.result_charts import NARROW, result_scenes
 from kernelmate.report.versions import none_taken
 from kernelmate.source import launch_shape
@@ -219,7 +219,7 @@ def detail(listed: ListedVersion, base: KernelVersion, *, accepted: bool = False
 
 def _headline(listed: ListedVersion, verdict: Verdict, *, accepted: bool) -> str:
     if listed.found is None:
-        return f"<strong>{text(words.kernel_words(verdict))}</strong> {alone(verdict)}"
+        return f"<strong>{text(words.kernel_words(verdict))}</strong> {standing_alone(verdict)}"
     return headline(verdict, listed.label, accepted=accepted)
 
 
@@ -281,11 +281,6 @@ def charts(versions: Sequence[ChartVersion]) -> list[Plain]:
         for title, figure in figures(versions).items()
         if title in BESIDE
     ]
-
-
-def templates() -> Plain:
-    """Returns Plotly's layouts for light and dark pages."""
-    return {"light": template(dark=False), "dark": template(dark=True)}
 
 
 def notes_of(optimization: Optimization | None) -> list[str]:

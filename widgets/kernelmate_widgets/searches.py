@@ -11,7 +11,7 @@ from kernelmate.decide.objective import read_objective
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Judged, Optimization
 from kernelmate.report.versions import trying_line
-from kernelmate.session.authors import Outgoing, SearchOptions, authors
+from kernelmate.session.authors import OutgoingText, SearchOptions, authors
 from kernelmate.session.candidates import BegunSearch
 from kernelmate_widgets.handle import KernelHandle, KernelVersion
 from kernelmate_widgets.notebook_state import NotebookState
@@ -65,7 +65,7 @@ class Watcher(Protocol):
         """Receives a candidate once it is judged."""
         ...
 
-    def ask(self, outgoing: Outgoing) -> bool:
+    def ask(self, outgoing: OutgoingText) -> bool:
         """Returns True if a text may be sent to another machine; waits for the user."""
         ...
 

@@ -18,7 +18,7 @@ from kernelmate.source import write_contract
 from kernelmate.source.examples import PythonFunction, described_function, read_examples
 from kernelmate_widgets.arrays import live_array
 from kernelmate_widgets.cells import is_name
-from kernelmate_widgets.live import Evaluate, carried_function
+from kernelmate_widgets.live_contracts import Evaluate, carried_function
 from kernelmate_widgets.output import verdict_bundle, views_bundle
 
 if TYPE_CHECKING:

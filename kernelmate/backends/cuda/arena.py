@@ -60,7 +60,7 @@ class Arena:
     def __init__(self, arguments: Sequence[ArrayArgument], seed: int) -> None:
         import cupy
 
-        self.spans, size = place(arguments, seed)
+        self.spans, size = array_offsets(arguments, seed)
         self._host = np.empty(size, np.uint8)
         self._bands = gaps_of(self.spans.values(), size)
         for start, end in self._bands:
@@ -120,7 +120,7 @@ def gaps_of(spans: Iterable[ArenaSpan], size: int) -> tuple[tuple[int, int], ...
     return tuple(zip(starts, ends, strict=True))
 
 
-def place(arguments: Sequence[ArrayArgument], seed: int) -> tuple[dict[str, ArenaSpan], int]:
+def array_offsets(arguments: Sequence[ArrayArgument], seed: int) -> tuple[dict[str, ArenaSpan], int]:
     """Returns the offset of each array by name, in bytes, and the total bytes."""
     order, draw = list(arguments), random.Random(seed)  # noqa: S311 -- places, no secrets
     if seed:
@@ -168,7 +168,7 @@ class LargeArena:
     """One allocation that holds all arrays of a large launch.
 
     Args:
-        arguments: NumPy arrays, CuPy arrays, or results of `exchange.filled`.
+        arguments: NumPy arrays, CuPy arrays, or results of `exchange.filled_array`.
         seed: seed of order and distances; 0 keeps the given order.
         take: reads the contents afterwards; None returns arrays of the argument's module.
 
@@ -182,7 +182,7 @@ class LargeArena:
         self._runtime = cupy.cuda.runtime
         self._stream = cupy.cuda.get_current_stream()
         self._take = take or self._copied
-        self.spans, self._size = place(arguments, seed)
+        self.spans, self._size = array_offsets(arguments, seed)
         self._memory = cupy.cuda.alloc(self._size)
         self._bands = [(start, random_bytes(end - start)) for start, end in gaps_of(self.spans.values(), self._size)]
         for start, band in self._bands:

@@ -17,12 +17,12 @@ from kernelmate.backends.cuda.driver import read_driver, require_gpu
 from kernelmate.backends.cuda.emulated_checks import EarlierLaunches, EmulatedChecks
 from kernelmate.backends.cuda.exchange import is_large
 from kernelmate.backends.cuda.gpu_lock import GpuLock
-from kernelmate.backends.cuda.initial_state import prepared
+from kernelmate.backends.cuda.initial_state import prepared_gpu
 from kernelmate.backends.cuda.launching import launch_in_clusters, launched_arguments
 from kernelmate.backends.cuda.loading import CodeCopy, fault_of, load_failure, load_function
 from kernelmate.backends.cuda.memory import bound_memory, fill_variables
 from kernelmate.backends.cuda.pipeline_timing import ReplayedVersion
-from kernelmate.backends.cuda.printing import Printed, captured
+from kernelmate.backends.cuda.printing import Printed, captured_output
 from kernelmate.backends.cuda.textures import TextureObjects
 from kernelmate.backends.cuda.timing_device import CudaTimingDevice, prepare_timing
 from kernelmate.backends.emulator import EmulatorBackend
@@ -280,7 +280,7 @@ class CudaModule:
         seen = None if self._companion is None or is_large(run) else self._companion.seen(run)
         if seen is not None and any(finding.severity == "error" for finding in seen.findings):
             return seen
-        result = self.launch(run if seen is not None else aligned(run))
+        result = self.launch(run if seen is not None else with_aligned_pointers(run))
         if seen is None:
             return result
         return replace(
@@ -321,8 +321,8 @@ class CudaModule:
                     return RunResult(given, (fault_of(720, "cooperative launch too large", traps=False).finding,))
                 large = take is not None or is_large(run)
                 arena = LargeArena(arrays, run.schedule_seed, take) if large else Arena(arrays, run.schedule_seed)
-                condition = prepared(int(self.backend.device.id), self.backend.stream, run.schedule_seed)
-                with condition, captured(self.prints) as printed:
+                condition = prepared_gpu(int(self.backend.device.id), self.backend.stream, run.schedule_seed)
+                with condition, captured_output(self.prints) as printed:
                     variables = self._go(run, arena)
                     self.backend.stream.synchronize()
                 after, findings = arena.read()
@@ -423,7 +423,7 @@ class CudaModule:
         return int(per_sm) * self.backend.multiprocessors
 
 
-def aligned(run: Run) -> Run:
+def with_aligned_pointers(run: Run) -> Run:
     """Returns the launch with every pointer aligned."""
     if not any(isinstance(item, ArrayArgument) and item.misalign for item in run.arguments):
         return run

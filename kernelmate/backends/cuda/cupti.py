@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.timed import Untraced
+from kernelmate.backends.timed import CuptiUnavailable
 from kernelmate.records import LaunchShape
 
 CONCURRENT_KERNEL = 10
@@ -69,17 +69,17 @@ def durations_of(records: np.ndarray[Any, Any], shapes: Sequence[LaunchShape]) -
         shapes: grid and block of each launch.
 
     Raises:
-        Untraced: there are more or fewer records than launches, one has no time stamps, or one is of another launch.
+        CuptiUnavailable: there are more or fewer records than launches, one has no time stamps, or one is of another launch.
     """
     if len(records) != len(shapes):
-        raise Untraced(f"CUPTI reported {len(records)} kernels, but {len(shapes)} were launched")
+        raise CuptiUnavailable(f"CUPTI reported {len(records)} kernels, but {len(shapes)} were launched")
     records = records[np.argsort(records["start"], kind="stable")]
     grids = np.array([shape.grid for shape in shapes], np.int32).reshape(-1, 3)
     blocks = np.array([shape.block for shape in shapes], np.int32).reshape(-1, 3)
     if not (np.array_equal(records["grid"], grids) and np.array_equal(records["block"], blocks)):
-        raise Untraced("CUPTI's records are not those of the launches that were made")
+        raise CuptiUnavailable("CUPTI's records are not those of the launches that were made")
     if not bool(((records["start"] > 0) & (records["end"] > records["start"])).all()):
-        raise Untraced("CUPTI gave no time stamps")
+        raise CuptiUnavailable("CUPTI gave no time stamps")
     return np.asarray((records["end"] - records["start"]).astype(np.float64) / 1e3)
 
 
@@ -92,7 +92,7 @@ class Tracer:
         is_on: True while records are collected.
 
     Raises:
-        Untraced: CUPTI is absent, does not fit the driver, or is taken by a profiler.
+        CuptiUnavailable: CUPTI is absent, does not fit the driver, or is taken by a profiler.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class Tracer:
         """Starts collecting; does nothing if already on.
 
         Raises:
-            Untraced: CUPTI refuses.
+            CuptiUnavailable: CUPTI refuses.
         """
         if not self.is_on:
             self._check(self._library.cuptiActivityEnable(CONCURRENT_KERNEL))
@@ -120,7 +120,7 @@ class Tracer:
         """Stops collecting, so that launches have no tracing overhead.
 
         Raises:
-            Untraced: CUPTI refuses.
+            CuptiUnavailable: CUPTI refuses.
         """
         if self.is_on:
             self.is_on = False
@@ -133,7 +133,7 @@ class Tracer:
             expected: expected number; if some are missing, CUPTI is also asked for unfinished buffers.
 
         Raises:
-            Untraced: CUPTI failed.
+            CuptiUnavailable: CUPTI failed.
         """
         parts: list[np.ndarray[Any, Any]] = []
         for flags in (0, FLUSH_FORCED):
@@ -146,7 +146,7 @@ class Tracer:
                     self._spare.append(buffer)
             if sum(map(len, parts)) >= expected:
                 break
-        return join(parts)
+        return concatenated_records(parts)
 
     def _read(self, buffer: Any, valid: int) -> Iterable[np.ndarray[Any, Any]]:
         """Returns the kernels' records in one buffer."""
@@ -160,14 +160,14 @@ class Tracer:
         if stride >= READ_BYTES and valid % stride == 0:
             alike = raw.view(record_dtype(stride))
             if bool((alike["kind"] == CONCURRENT_KERNEL).all()):
-                yield strip(alike)
+                yield copied_fields(alike)
                 return
         at = ctypes.c_void_p()
         while self._next(buffer, valid, at):
             one = raw[(at.value or base) - base :][:READ_BYTES]
             record = one.view(record_dtype(READ_BYTES)) if len(one) == READ_BYTES else None
             if record is not None and record["kind"][0] == CONCURRENT_KERNEL:
-                yield strip(record)
+                yield copied_fields(record)
 
     def _next(self, buffer: Any, valid: int, at: ctypes.c_void_p) -> bool:
         return bool(self._library.cuptiActivityGetNextRecord(buffer, ctypes.c_size_t(valid), ctypes.byref(at)) == 0)
@@ -191,10 +191,10 @@ class Tracer:
         words = (name.value or b"").decode(errors="replace") or str(status)
         if status == MULTIPLE_SUBSCRIBERS:
             words += ": a profiler uses it already"
-        raise Untraced(f"CUPTI refuses ({words})")
+        raise CuptiUnavailable(f"CUPTI refuses ({words})")
 
 
-def strip(records: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def copied_fields(records: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Returns a contiguous copy of the fields that are read."""
     packed = np.empty(len(records), record_dtype(READ_BYTES))
     for name in FIELDS:
@@ -202,7 +202,7 @@ def strip(records: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return packed
 
 
-def join(parts: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+def concatenated_records(parts: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     """Returns the records of several buffers as one array."""
     return np.concatenate(parts) if parts else np.empty(0, record_dtype(READ_BYTES))
 
@@ -211,14 +211,14 @@ def load() -> ctypes.CDLL:
     """Loads the library, wherever it was installed.
 
     Raises:
-        Untraced: it is absent, or older than CUDA 12.
+        CuptiUnavailable: it is absent, or older than CUDA 12.
     """
     try:
         from cuda.pathfinder import load_nvidia_dynamic_lib
 
         path = load_nvidia_dynamic_lib("cupti").abs_path
     except Exception as error:
-        raise Untraced("CUPTI is absent (install nvidia-cuda-cupti of the driver's CUDA)") from error
+        raise CuptiUnavailable("CUPTI is absent (install nvidia-cuda-cupti of the driver's CUDA)") from error
     library = ctypes.CDLL(path)
     library.cuptiActivityGetNextRecord.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
     library.cuptiGetResultString.argtypes = (ctypes.c_int, ctypes.c_void_p)
@@ -230,6 +230,6 @@ def tracer() -> Tracer:
     """Returns this process's tracer.
 
     Raises:
-        Untraced: CUPTI is unavailable.
+        CuptiUnavailable: CUPTI is unavailable.
     """
     return Tracer()

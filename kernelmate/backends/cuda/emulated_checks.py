@@ -8,7 +8,15 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Module, Run, RunResult, small
+from kernelmate.backends.base import (
+    ArrayArgument,
+    EmulationTooLarge,
+    Module,
+    Run,
+    RunResult,
+    array_bytes,
+    is_small_launch,
+)
 from kernelmate.backends.emulator_pool import EmulatorLost, EmulatorPool, TooLarge, answers_request
 from kernelmate.compiler.ptx_text import used_names_of
 from kernelmate.records import Compiled, Target
@@ -237,13 +245,9 @@ class EmulatedChecks:
         return counted
 
 
-def _bytes(run: Run) -> int:
-    return sum(item.data.nbytes for item in run.arguments if isinstance(item, ArrayArgument))
-
-
 def _wanted(run: Run, made: Counter[Hashable]) -> Run | None:
     """Returns the launch to emulate, or None if it is not emulated; counts the launch."""
-    checked = run.check and small(run.shape, _bytes(run))
+    checked = run.check and is_small_launch(run.shape, array_bytes(run))
     if not run.count and not checked:
         return None
     if not run.wary and not any(isinstance(item, ArrayArgument) and item.misalign for item in run.arguments):

@@ -43,7 +43,7 @@ class ArrayPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class FilledArray:
     """An array of which every byte is the same."""
 
     byte: int
@@ -101,17 +101,19 @@ class Exchange:
     def _array(self, data: Any, *, whole: bool) -> np.ndarray[Any, Any]:
         if isinstance(data, ArrayPlace):
             return self.view(data)
-        made: np.ndarray[Any, Any] = filled(data.byte, data.dtype, data.shape) if isinstance(data, Filled) else data
+        made: np.ndarray[Any, Any] = (
+            filled_array(data.byte, data.dtype, data.shape) if isinstance(data, FilledArray) else data
+        )
         return np.ascontiguousarray(made) if whole else made
 
 
-def filled(byte: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def filled_array(byte: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """Returns a read-only array of equal bytes that takes the memory of one element."""
     return np.broadcast_to(np.full(dtype.itemsize, byte, np.uint8).view(dtype), shape)
 
 
 def fill_byte(array: Any) -> int | None:
-    """Returns the byte of an array made by `filled`; None for any other array."""
+    """Returns the byte of an array made by `filled_array`; None for any other array."""
     if not isinstance(array, np.ndarray) or array.size < 2 or any(array.strides):
         return None
     return int(array.reshape(-1)[:1].view(np.uint8)[0])
@@ -155,12 +157,12 @@ def layout_of(run: Run, copies: int = 1) -> LaunchLayout:
     return LaunchLayout(inputs, outputs, middle, at)
 
 
-def sent(run: Run, layout: LaunchLayout) -> Run:
+def with_shared_arrays(run: Run, layout: LaunchLayout) -> Run:
     """Returns a launch whose arrays are replaced by their locations in shared memory."""
 
     def stand_in(item: ArrayArgument) -> Any:
         byte = fill_byte(item.data)
-        return layout.inputs[item.name] if byte is None else Filled(byte, item.data.dtype, item.data.shape)
+        return layout.inputs[item.name] if byte is None else FilledArray(byte, item.data.dtype, item.data.shape)
 
     arguments = (
         replace(item, data=stand_in(item)) if isinstance(item, ArrayArgument) else item for item in run.arguments

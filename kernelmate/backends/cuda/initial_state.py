@@ -102,7 +102,7 @@ def _tools(device: int) -> _Tools:
 
 
 @contextmanager
-def prepared(device: int, stream: Any, seed: int) -> Iterator[None]:
+def prepared_gpu(device: int, stream: Any, seed: int) -> Iterator[None]:
     """Context manager that prepares the GPU for one launch, by a seed; the launch must be awaited inside.
 
     It fills every SM's shared memory, releases persisting L2 lines, and for seeds other than 0 keeps some SMs busy for
@@ -118,7 +118,7 @@ def prepared(device: int, stream: Any, seed: int) -> Iterator[None]:
     """
     tools = _tools(device)
     release_persisting()
-    scrub(device, seed)
+    fill_shared_memory(device, seed)
     if seed:
         # Filling uses every SM and must finish first, or its last blocks would run beside the judged kernel.
         stream.synchronize()
@@ -129,7 +129,7 @@ def prepared(device: int, stream: Any, seed: int) -> Iterator[None]:
         tools.beside.synchronize()
 
 
-def scrub(device: int, seed: int) -> None:
+def fill_shared_memory(device: int, seed: int) -> None:
     """Fills the shared memory of every SM, on the current stream; even and odd seeds fill it with opposite patterns."""
     tools = _tools(device)
     arguments = np.uint32(PATTERNS[seed % 2]), np.uint32(tools.shared_bytes // 4)

@@ -19,9 +19,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, UnsupportedInstruction
-from kernelmate.backends.cuda.backend import CudaBackend, aligned
+from kernelmate.backends.cuda.backend import CudaBackend, with_aligned_pointers
 from kernelmate.backends.cuda.emulated_checks import EmulatedChecks
-from kernelmate.backends.cuda.exchange import Exchange, LaunchLayout, is_large, layout_of, sent
+from kernelmate.backends.cuda.exchange import Exchange, LaunchLayout, is_large, layout_of, with_shared_arrays
 from kernelmate.backends.pipeline import PipelineLaunch, PipelineModule, outer_run, pipeline_launch
 from kernelmate.backends.timed import RepeatedLaunch
 from kernelmate.errors import DeviceFailed
@@ -56,7 +56,7 @@ class LaunchRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class LaunchBegun:
     """Precedes the reply to a `LaunchRequest` once other processes have freed the GPU; time limits start here."""
 
 
@@ -180,7 +180,7 @@ class Runner:
         """
         try:
             answer, self.poisoned = self._connection.recv()
-            if isinstance(answer, Begun):
+            if isinstance(answer, LaunchBegun):
                 if limit_s is not None and not self._connection.poll(limit_s):
                     os.kill(self._pid, signal.SIGKILL)
                     self.poisoned = True
@@ -301,7 +301,7 @@ class IsolatedCuda:
             MeasureRequest(
                 number,
                 beside,
-                run if layout is None else sent(run, layout),
+                run if layout is None else with_shared_arrays(run, layout),
                 layout,
                 restored,
                 budget_s,
@@ -356,7 +356,7 @@ class IsolatedCuda:
             lost = Finding(FindingCode.LAUNCH_FAILURE, "error", "an earlier launch destroyed the GPU's context")
             return RunResult(given, (lost,))
         layout = self._handed_over(run)
-        handed = replace(run, key=None) if layout is None else sent(run, layout)
+        handed = replace(run, key=None) if layout is None else with_shared_arrays(run, layout)
         seen: LaunchReply | None = self.runner.ask(LaunchRequest(module.number, handed, layout), self.launch_limit_s)
         if seen is None:
             hung = Finding(
@@ -479,17 +479,17 @@ class IsolatedModule:
         seen = None if self._companion is None else self._companion.seen(run)
         if seen is not None and any(finding.severity == "error" for finding in seen.findings):
             return seen
-        result = self.backend.launch(self, run if seen is not None else aligned(run))
-        return result if seen is None else joined(seen, result)
+        result = self.backend.launch(self, run if seen is not None else with_aligned_pointers(run))
+        return result if seen is None else with_gpu_arrays(seen, result)
 
     def _large(self, run: Run) -> RunResult:
-        result = self.backend.launch(self, aligned(run))
+        result = self.backend.launch(self, with_aligned_pointers(run))
         if not run.count or self._companion is None:
             return result
-        return replace(result, counting=self._companion.counting(sent(run, layout_of(run))))
+        return replace(result, counting=self._companion.counting(with_shared_arrays(run, layout_of(run))))
 
 
-def joined(seen: RunResult, result: RunResult) -> RunResult:
+def with_gpu_arrays(seen: RunResult, result: RunResult) -> RunResult:
     """Combines the emulator's result of a launch with the GPU's arrays and findings."""
     return replace(
         seen,

@@ -30,7 +30,7 @@ PORTABLE_BLOCKS = 8
 """Cluster size in blocks that every GPU with clusters supports (CUDA C++ Programming Guide, thread block clusters)."""
 
 
-def plain(argument: ScalarArgument, places: Mapping[str, int]) -> Any:
+def numpy_scalar(argument: ScalarArgument, places: Mapping[str, int]) -> Any:
     """Returns a scalar with the same bits in a NumPy dtype: CuPy knows neither bfloat16 nor float8.
 
     A struct gives its bytes, in which `places` has the addresses of arrays, a tensor map those that the driver makes, and a
@@ -103,14 +103,14 @@ def _driver_library() -> ctypes.CDLL:
 def launched_arguments(
     arguments: Sequence[ArrayArgument | ScalarArgument], places: Mapping[str, int]
 ) -> tuple[Any, ...]:
-    """Returns one value for each kernel parameter: addresses for arrays, and scalars as `plain` gives them.
+    """Returns one value for each kernel parameter: addresses for arrays, and scalars as `numpy_scalar` gives them.
 
     Args:
         arguments: the arguments of the launch.
         places: the device address of each array that is in memory of its own.
     """
     return tuple(
-        np.uint64(places[item.name]) if isinstance(item, ArrayArgument) else plain(item, places)
+        np.uint64(places[item.name]) if isinstance(item, ArrayArgument) else numpy_scalar(item, places)
         for item in arguments
         if not isinstance(item, ArrayArgument) or item.passed
     )

@@ -46,7 +46,7 @@ class Printed:
 
 
 @contextlib.contextmanager
-def captured(wanted: bool) -> Iterator[Printed]:
+def captured_output(wanted: bool) -> Iterator[Printed]:
     """Context manager that captures writes to descriptors 1 and 2; captures nothing if not `wanted`, or on Windows.
 
     The driver prints through the C library, whose buffer is flushed before and after.

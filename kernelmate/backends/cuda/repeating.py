@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kernelmate.backends.base import Run
-from kernelmate.backends.cuda.initial_state import scrub
+from kernelmate.backends.cuda.initial_state import fill_shared_memory
 from kernelmate.backends.cuda.memory import DeviceVariable, variables_of
 from kernelmate.backends.cuda.timing_arena import ON_DEVICE, Launch, TimingArena
 from kernelmate.backends.timed import RepeatedLaunch, TimedFault
@@ -191,7 +191,7 @@ class _LaunchRepeater:
             for variable in self.variables:
                 variable.restore(self.stream.ptr)
         if resets >= _SHARED:
-            scrub(self.device, 0)
+            fill_shared_memory(self.device, 0)
 
     def _go(self, times: int) -> None:
         for _ in range(times):

@@ -26,7 +26,7 @@ from kernelmate.backends.cuda.helpers import EMPTY_PLACES, durations_of, helper_
 from kernelmate.backends.cuda.pipeline_timing import ReplayedVersion
 from kernelmate.backends.cuda.sensors import sensors
 from kernelmate.backends.cuda.timing_arena import Launch, TimingArena
-from kernelmate.backends.timed import CannotCapture, GpuState, TimedFault, Untraced
+from kernelmate.backends.timed import CannotCapture, CuptiUnavailable, GpuState, TimedFault
 from kernelmate.records import Finding, FindingCode, LaunchShape
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class CudaTimingDevice:
     def traced(self, order: Sequence[int]) -> tuple[float, ...]:
         """Implements `TimingDevice.traced`."""
         if any(isinstance(self._modules[version], ReplayedVersion) for version in order):
-            raise Untraced("it has several kernels in each run")
+            raise CuptiUnavailable("it has several kernels in each run")
         tracer = cupti.tracer()
         with self._guarded():
             tracer.on()
@@ -381,7 +381,7 @@ def prepare_timing(device: int, uuid: str) -> None:
     sensors(uuid)
     with suppress(cupy.cuda.driver.CUDADriverError):
         helpers(device)
-    with suppress(Untraced):
+    with suppress(CuptiUnavailable):
         cupti.tracer()
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.emulator.findings import Stop, plural
+from kernelmate.backends.emulator.findings import LaunchStopped, plural
 from kernelmate.backends.emulator.lanes import Group
-from kernelmate.backends.emulator.machine import Machine, Site, Windowed
+from kernelmate.backends.emulator.machine import Machine, MemoryInstruction, Windowed
 from kernelmate.backends.emulator.memory import Buffer
 from kernelmate.backends.emulator.spaces import (
     CALL_PARAMETERS,
@@ -50,7 +50,7 @@ class GlobalPort:
         dtype: the dtype of one element.
     """
 
-    def __init__(self, machine: Machine, site: Site, offset: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, machine: Machine, site: MemoryInstruction, offset: int, dtype: np.dtype[Any]) -> None:
         self.machine = machine
         self.site = site
         self.offset = offset
@@ -199,13 +199,15 @@ class GlobalPort:
             lanes,
             lambda: f"{_verb(self.site)} {plural(self.site.size, 'byte')} at address {address:#x}, where no array is",
         )
-        raise Stop
+        raise LaunchStopped
 
 
 class WindowPort:
     """Shared or local memory as seen by one instruction."""
 
-    def __init__(self, machine: Machine, site: Site, offset: int, dtype: np.dtype[Any], window: Windowed) -> None:
+    def __init__(
+        self, machine: Machine, site: MemoryInstruction, offset: int, dtype: np.dtype[Any], window: Windowed
+    ) -> None:
         self.machine = machine
         self.site = site
         self.offset = offset
@@ -366,13 +368,13 @@ class ClusterPort(WindowPort):
                 f"{plural(blocks, 'block')}"
             ),
         )
-        raise Stop
+        raise LaunchStopped
 
 
 class ParameterPort:
     """Parameters read through an address in a register: the kernel's block, or a call's in the thread's own frame."""
 
-    def __init__(self, machine: Machine, site: Site, offset: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, machine: Machine, site: MemoryInstruction, offset: int, dtype: np.dtype[Any]) -> None:
         self.machine = machine
         self.site = site
         self.offset = offset
@@ -396,7 +398,7 @@ class ParameterPort:
                 lambda: f"{_verb(self.site)} {plural(size, 'byte')} outside the kernel's parameters",
                 buffer="parameters",
             )
-            raise Stop
+            raise LaunchStopped
         gathered = self._bytes[offsets[:, None] + np.arange(size)].reshape(-1).view(self._dtype)
         rows = gathered if self.site.count == 1 else gathered.reshape(-1, self.site.count)
         visit(rows, np.arange(len(lanes)), slice(None))
@@ -405,7 +407,7 @@ class ParameterPort:
 class GenericPort:
     """Generic addresses: dispatches each to the memory space that it points to."""
 
-    def __init__(self, machine: Machine, site: Site, offset: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, machine: Machine, site: MemoryInstruction, offset: int, dtype: np.dtype[Any]) -> None:
         self.machine = machine
         self.offset = offset
         self._global = GlobalPort(machine, site, offset, dtype)
@@ -451,5 +453,5 @@ class GenericPort:
 Port = GlobalPort | WindowPort | ParameterPort | GenericPort
 
 
-def _verb(site: Site) -> str:
+def _verb(site: MemoryInstruction) -> str:
     return {"load": "reads", "store": "writes", "atomic": "atomically updates"}[site.action]

@@ -16,7 +16,7 @@ class AccessHistory:
     """The last write and the last two reads, by different threads, of every granule.
 
     A granule is the smallest piece that has been accessed so far; a smaller access splits the cells. Accesses are
-    packed numbers of `order`; zero stands for none.
+    packed numbers of `happens_before`; zero stands for none.
 
     Args:
         size: bytes of the memory.

@@ -10,11 +10,11 @@ import numpy as np
 
 from kernelmate.backends.emulator.access import index_of
 from kernelmate.backends.emulator.lanes import Group
-from kernelmate.backends.emulator.link import Linked
-from kernelmate.backends.emulator.machine import Machine, Site
+from kernelmate.backends.emulator.link import LinkedKernel
+from kernelmate.backends.emulator.load_store import Addressing
+from kernelmate.backends.emulator.machine import Machine, MemoryInstruction
 from kernelmate.backends.emulator.operations import Atomic
 from kernelmate.backends.emulator.registers import Bound, Value, spread, values_of
-from kernelmate.backends.emulator.transfer import Addressing
 from kernelmate.backends.emulator.types import DTYPES, PAIRS, SIZES, UNSIGNED, Array
 
 _UFUNCS: dict[str, np.ufunc] = {
@@ -33,7 +33,7 @@ Update = Callable[[Array, Array, Array, Array | None], Array]
 """Function of memory as elements, indices into it, one value per index, and the values of `cas`; returns the bits before."""
 
 
-def bind_atomic(operation: Atomic, machine: Machine, linked: Linked, site: Site) -> Bound:
+def bind_atomic(operation: Atomic, machine: Machine, linked: LinkedKernel, site: MemoryInstruction) -> Bound:
     """Binds an atomic as a function of the active lanes."""
     kind = operation.kind
     bits = UNSIGNED[SIZES[kind]]

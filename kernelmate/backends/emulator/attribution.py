@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from kernelmate.backends.base import CacheSample, RunResult
-from kernelmate.backends.emulator.bound import Tally
+from kernelmate.backends.emulator.bound import InstructionCounts
 from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, LocalCounter, SharedCounter, SiteCount
-from kernelmate.backends.emulator.decode import Decoded
+from kernelmate.backends.emulator.decode import DecodedKernel
 from kernelmate.backends.emulator.operations import Barrier, ClusterBarrier
 from kernelmate.backends.emulator.types import Array
 from kernelmate.records import LaunchShape, LineCounters
@@ -17,7 +17,7 @@ from kernelmate.records import LaunchShape, LineCounters
 Counted = tuple[GlobalCounter, SharedCounter, BranchCounter, LocalCounter]
 
 
-def with_l1(result: RunResult, decoded: Decoded) -> RunResult:
+def with_l1(result: RunResult, decoded: DecodedKernel) -> RunResult:
     """Returns a launch's result with the modelled hit rates of L1, and the sampled contention of atomics, at its lines."""
     if result.l1 is None:
         return result
@@ -33,7 +33,9 @@ def with_l1(result: RunResult, decoded: Decoded) -> RunResult:
     return replace(result, lines=_contended(tuple(lines), result.l1, decoded))
 
 
-def _contended(lines: tuple[LineCounters, ...], sample: CacheSample, decoded: Decoded) -> tuple[LineCounters, ...]:
+def _contended(
+    lines: tuple[LineCounters, ...], sample: CacheSample, decoded: DecodedKernel
+) -> tuple[LineCounters, ...]:
     requests: defaultdict[int | None, int] = defaultdict(int)
     longest: defaultdict[int | None, int] = defaultdict(int)
     for number, (warps, most) in sample.atomics.items():
@@ -46,7 +48,7 @@ def _contended(lines: tuple[LineCounters, ...], sample: CacheSample, decoded: De
 
 
 def with_lines(
-    result: RunResult, decoded: Decoded, counted: Counted, tally: Tally, shape: LaunchShape,
+    result: RunResult, decoded: DecodedKernel, counted: Counted, tally: InstructionCounts, shape: LaunchShape,
     footprints: Mapping[int | None, int | None],
 ) -> RunResult:  # fmt: skip
     """Adds counters per line to a launch's result; `footprints` are the bytes that each line touched."""
@@ -57,7 +59,7 @@ def with_lines(
     return replace(result, lines=lines, atomic_sectors=len(counted[0].atomic_sectors))
 
 
-def lines_of(decoded: Decoded, counted: Counted, entered: Array, threads: int) -> tuple[LineCounters, ...]:
+def lines_of(decoded: DecodedKernel, counted: Counted, entered: Array, threads: int) -> tuple[LineCounters, ...]:
     """Returns the counters of every executed line, in order; counts without a line come last.
 
     Args:
@@ -105,6 +107,6 @@ def _global_figures(site: SiteCount) -> Iterator[tuple[str, int]]:
         yield "l1_lines", site.lines
 
 
-def _line(decoded: Decoded, number: int) -> int | None:
+def _line(decoded: DecodedKernel, number: int) -> int | None:
     position = decoded.steps[number].position
     return position.line or None if position else None

@@ -22,13 +22,13 @@ from kernelmate.backends.emulator.barrier_exits import with_detours
 from kernelmate.backends.emulator.bound import WorthCompiling
 from kernelmate.backends.emulator.caches import estimated
 from kernelmate.backends.emulator.contention import with_contended
-from kernelmate.backends.emulator.decode import Decoded, decode
+from kernelmate.backends.emulator.decode import DecodedKernel, decode
 from kernelmate.backends.emulator.execution import NativeCodeChoice
 from kernelmate.backends.emulator.facts import facts_of
 from kernelmate.backends.emulator.jit.access_stamps import Suspicion
-from kernelmate.backends.emulator.jit.choose import MODES, Chooser, Mode
+from kernelmate.backends.emulator.jit.native_choice import MODES, Mode, NativeCodeDecision
 from kernelmate.backends.emulator.launch import Launch, WaitsForLater
-from kernelmate.backends.emulator.link import Linked, LinkRefused, link
+from kernelmate.backends.emulator.link import LinkedKernel, LinkRefused, link
 from kernelmate.backends.emulator.liveness import unused_reads
 from kernelmate.backends.emulator.operands import PtxError
 from kernelmate.backends.emulator.program import Position
@@ -110,7 +110,7 @@ class EmulatorBackend:
 
 
 @functools.lru_cache(maxsize=16)
-def decoded_of(ptx: str, name: str) -> Decoded:
+def decoded_of(ptx: str, name: str) -> DecodedKernel:
     """Returns a kernel's operations, cached: they are immutable, and a search loads its baseline for each candidate.
 
     Raises:
@@ -135,7 +135,13 @@ class EmulatedModule:
     """One decoded kernel. Launches start from fresh memory but for `__device__` variables, which a loaded module keeps."""
 
     def __init__(
-        self, compiled: Compiled, target: Target, decoded: Decoded, jit: Mode | None = None, *, hasty: bool = False
+        self,
+        compiled: Compiled,
+        target: Target,
+        decoded: DecodedKernel,
+        jit: Mode | None = None,
+        *,
+        hasty: bool = False,
     ) -> None:
         self.compiled = compiled
         self._jit = jit
@@ -146,7 +152,7 @@ class EmulatedModule:
         self._cluster = required_cluster(compiled)
         self._sass = Sass(compiled, decoded, target.capability)
         text = f"{compiled.lowered_name}\n{compiled.ptx}"
-        self._chooser = Chooser(decoded, self._facts.single, self._facts.addresses, text, hasty=hasty)
+        self._chooser = NativeCodeDecision(decoded, self._facts.single, self._facts.addresses, text, hasty=hasty)
 
     def run(self, run: Run) -> RunResult:
         """Makes one launch.
@@ -182,12 +188,12 @@ class EmulatedModule:
                 raise out_of_memory(run) from None
 
     def _mode(self, run: Run) -> Mode:
-        """Returns the use of native code, which knows neither clusters nor surroundings.
+        """Returns the use of native code, which knows neither clusters nor environments.
 
         Threads that wait for each other depend on the scheduler's step limit.
         """
         clusters = self._facts.clusters or math.prod(run.shape.cluster or ()) > 1
-        if self._facts.waits or clusters or run.surroundings is not None:
+        if self._facts.waits or clusters or run.environment is not None:
             return "never"
         return self._jit or jit_of_environment()
 
@@ -251,7 +257,7 @@ def jit_of_environment() -> Mode:
 
 
 def launch_failure(
-    linked: Linked, target: Target, run: Run, cluster: tuple[int, int, int] | None = None
+    linked: LinkedKernel, target: Target, run: Run, cluster: tuple[int, int, int] | None = None
 ) -> Finding | None:
     """Returns the finding for a launch that no GPU of the target's architecture accepts.
 

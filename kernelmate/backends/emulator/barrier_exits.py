@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kernelmate.backends.emulator.decode import BasicBlock, Decoded, DecodedStep
+from kernelmate.backends.emulator.decode import BasicBlock, DecodedKernel, DecodedStep
 from kernelmate.backends.emulator.operations import Barrier, Branch, BranchTable, ClusterBarrier, Exit, Trap
 
 
-def with_detours(decoded: Decoded) -> Decoded:
+def with_detours(decoded: DecodedKernel) -> DecodedKernel:
     """Returns the kernel with `detours` filled in.
 
     An exit shared by several branches is copied if only some are detours.
@@ -30,7 +30,7 @@ def with_detours(decoded: Decoded) -> Decoded:
     return _with_exits(decoded, graph, behind)
 
 
-def _aligned_barrier(decoded: Decoded, block: BasicBlock) -> bool:
+def _aligned_barrier(decoded: DecodedKernel, block: BasicBlock) -> bool:
     operation = decoded.steps[block.end - 1].operation
     if isinstance(operation, ClusterBarrier):
         return not operation.waits
@@ -40,7 +40,7 @@ def _aligned_barrier(decoded: Decoded, block: BasicBlock) -> bool:
 class _Graph:
     """Control-flow graph of a kernel; sets of blocks are bit masks."""
 
-    def __init__(self, decoded: Decoded) -> None:
+    def __init__(self, decoded: DecodedKernel) -> None:
         self.after = [_following(decoded, block) for block in decoded.blocks]
         self.before: list[list[int]] = [[] for _ in self.after]
         for number, following in enumerate(self.after):
@@ -84,11 +84,11 @@ class _Graph:
         return found
 
 
-def _last(decoded: Decoded, block: BasicBlock) -> DecodedStep:
+def _last(decoded: DecodedKernel, block: BasicBlock) -> DecodedStep:
     return decoded.steps[block.end - 1]
 
 
-def _following(decoded: Decoded, block: BasicBlock) -> list[int]:
+def _following(decoded: DecodedKernel, block: BasicBlock) -> list[int]:
     step = _last(decoded, block)
     operation = step.operation
     through = [block.index + 1] if block.index + 1 < len(decoded.blocks) else []
@@ -128,7 +128,7 @@ class _Ends:
     labels: dict[int, str]
 
 
-def _with_exits(decoded: Decoded, graph: _Graph, behind: Mapping[int, set[int]]) -> Decoded:
+def _with_exits(decoded: DecodedKernel, graph: _Graph, behind: Mapping[int, set[int]]) -> DecodedKernel:
     def around(number: int) -> frozenset[int]:
         return frozenset(barrier for barrier, blocks in behind.items() if number in blocks)
 
@@ -155,7 +155,7 @@ def _with_exits(decoded: Decoded, graph: _Graph, behind: Mapping[int, set[int]])
     )
 
 
-def _split(decoded: Decoded, ends: _Ends, block: BasicBlock, from_blocks: Mapping[int, frozenset[int]]) -> None:
+def _split(decoded: DecodedKernel, ends: _Ends, block: BasicBlock, from_blocks: Mapping[int, frozenset[int]]) -> None:
     """Copies a block that only ends the thread, once per set of barriers that the branches to it bypass, and sends each branch to its copy."""
     kept = [
         barriers for number, barriers in from_blocks.items()
@@ -175,6 +175,6 @@ def _split(decoded: Decoded, ends: _Ends, block: BasicBlock, from_blocks: Mappin
         ends.steps[at] = replace(ends.steps[at], operation=Branch(copies[barriers]))
 
 
-def _branches_to(decoded: Decoded, number: int, block: BasicBlock) -> bool:
+def _branches_to(decoded: DecodedKernel, number: int, block: BasicBlock) -> bool:
     operation = _last(decoded, decoded.blocks[number]).operation
     return isinstance(operation, Branch) and operation.target == block.start

@@ -12,11 +12,13 @@ from kernelmate.backends.emulator.barriers import bind_barrier
 from kernelmate.backends.emulator.bound import BoundBlock
 from kernelmate.backends.emulator.bulk import bind_bulk_copy, bind_bulk_group, bind_copy, bind_group
 from kernelmate.backends.emulator.clusters import BoundClusterBarrier
-from kernelmate.backends.emulator.decode import BasicBlock, Decoded, DecodedStep, registers_in
+from kernelmate.backends.emulator.decode import BasicBlock, DecodedKernel, DecodedStep, registers_in
 from kernelmate.backends.emulator.fragments import bind_fragment_load, bind_fragment_store, fragment_layouts
-from kernelmate.backends.emulator.hostcalls import bind_assert, bind_print
+from kernelmate.backends.emulator.happens_before import SCOPES
+from kernelmate.backends.emulator.host_calls import bind_assert, bind_print
 from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.liveness import guessing_loads, read_at_entry
+from kernelmate.backends.emulator.load_store import bind_load, bind_store, element_dtype, site_of
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.matrices import (
     bind_matrix_load,
@@ -37,6 +39,7 @@ from kernelmate.backends.emulator.matrix_operations import (
     WarpgroupMultiply,
     WarpgroupOrder,
 )
+from kernelmate.backends.emulator.mbarriers import bind_phase_barrier
 from kernelmate.backends.emulator.operations import (
     ActiveMask,
     Assert,
@@ -50,11 +53,11 @@ from kernelmate.backends.emulator.operations import (
     BulkGroup,
     ClusterBarrier,
     Compute,
-    Elect,
+    ElectLane,
     Exit,
     Load,
     Match,
-    Nothing,
+    NoOperation,
     Operation,
     PhaseBarrier,
     Print,
@@ -69,15 +72,12 @@ from kernelmate.backends.emulator.operations import (
     WarpBarrier,
     WarpReduce,
 )
-from kernelmate.backends.emulator.order import SCOPES
-from kernelmate.backends.emulator.phases import bind_phase_barrier
 from kernelmate.backends.emulator.program import Operand, Register, Symbol
-from kernelmate.backends.emulator.ranges import range_of, watched
+from kernelmate.backends.emulator.ranges import range_of, with_range_check
 from kernelmate.backends.emulator.registers import Bound, ConstantOperand, LaneOperand, bind_compute, evaluate, spread
 from kernelmate.backends.emulator.shadow import ADDRESSING, Shadows
 from kernelmate.backends.emulator.tensors import bind_tensor_copy
 from kernelmate.backends.emulator.textures import bind_fetch, bind_surface
-from kernelmate.backends.emulator.transfer import bind_load, bind_store, element_dtype, site_of
 from kernelmate.backends.emulator.types import SIZES, UNSIGNED
 from kernelmate.backends.emulator.warp import (
     Gathering,
@@ -95,7 +95,7 @@ def bind_clock(operation: ReadClock, machine: Machine) -> Bound:
     """Reads the number of issued instructions, which stands for cycles or nanoseconds."""
     operand, kind = operation.result
     target = machine.registers.target(operand, f"b{8 * SIZES[kind]}")
-    first, each = machine.surroundings.clock if machine.surroundings is not None else (0, 1)
+    first, each = machine.environment.clock if machine.environment is not None else (0, 1)
     shift = 32 if operation.register.endswith("_hi") else 0
     dtype = UNSIGNED[SIZES[kind]]
 
@@ -111,7 +111,7 @@ def bind_clock(operation: ReadClock, machine: Machine) -> Bound:
 _ENDS = Branch | BranchTable | Exit | Trap | Barrier | ClusterBarrier
 
 
-def single_definitions(decoded: Decoded) -> frozenset[str]:
+def single_definitions(decoded: DecodedKernel) -> frozenset[str]:
     """Returns registers that exactly one instruction writes, without a guard."""
     written: Counter[str] = Counter()
     for step in decoded.steps:
@@ -120,7 +120,7 @@ def single_definitions(decoded: Decoded) -> frozenset[str]:
     return frozenset(name for name, times in written.items() if times == 1)
 
 
-def foldable_operations(decoded: Decoded, single: frozenset[str]) -> tuple[Compute | Load, ...]:
+def foldable_operations(decoded: DecodedKernel, single: frozenset[str]) -> tuple[Compute | Load, ...]:
     """Returns operations that may be uniform over threads.
 
     Their sources are not registers, or results of such operations.
@@ -143,14 +143,14 @@ def foldable_operations(decoded: Decoded, single: frozenset[str]) -> tuple[Compu
     return tuple(found)
 
 
-def fold_constants(foldable: Sequence[Compute | Load], decoded: Decoded, machine: Machine) -> None:
+def fold_constants(foldable: Sequence[Compute | Load], decoded: DecodedKernel, machine: Machine) -> None:
     """Computes values that are uniform over all threads of the launch, once.
 
     For a launch in a chosen environment, watched conditions are left out, since their outcomes are recorded when they
     run, and so are registers that are read before they are written.
     """
     registers = machine.registers
-    around = machine.surroundings
+    around = machine.environment
     if around is not None:
         unwritten = read_at_entry(decoded)
         kept = {id(decoded.steps[number].operation) for number in around.watched}
@@ -183,7 +183,7 @@ _OF_UNITS = BulkCopy | TensorCopy | BulkGroup | TextureFetch | SurfaceAccess
 class Binder:
     """Binds decoded blocks to a machine."""
 
-    def __init__(self, decoded: Decoded, machine: Machine, shadows: Shadows | None = None) -> None:
+    def __init__(self, decoded: DecodedKernel, machine: Machine, shadows: Shadows | None = None) -> None:
         self._decoded = decoded
         self._machine = machine
         self._shadows = shadows
@@ -261,7 +261,7 @@ class Binder:
         if names and all(name in registers.constants for name in names):
             return None
         bound = self._bind(step, number)
-        around = self._machine.surroundings
+        around = self._machine.environment
         if bound is not None and around is not None and number in around.watched:
             bound = _with_outcomes(step, number, bound, self._machine, around.forced.get(number))
         if bound is not None and self._machine.register_order is not None:
@@ -286,7 +286,7 @@ class Binder:
             if limits is None:
                 return bound
             values = [machine.registers.read(operand, kind) for operand, kind in operation.sources]
-            return watched(bound, values, limits, machine, number)
+            return with_range_check(bound, values, limits, machine, number)
         if isinstance(operation, Load | Store | Atomic):
             site = site_of(operation, number, step.position, step.opcode)
             site.guess = number in self._guesses
@@ -307,7 +307,7 @@ class Binder:
             return bind_warpgroup_multiply(operation, machine, number, step.position)
         if isinstance(operation, WarpgroupOrder):
             return bind_warpgroup_order(operation, machine, step.position)
-        if isinstance(operation, Nothing | WarpBarrier):
+        if isinstance(operation, NoOperation | WarpBarrier):
             return bind_order(operation, machine, step.opcode)
         return self._bind_rare(operation, step, number)
 
@@ -321,7 +321,7 @@ class Binder:
             return bind_match(operation, machine)
         if isinstance(operation, WarpReduce):
             return bind_reduce(operation, machine)
-        if isinstance(operation, Elect):
+        if isinstance(operation, ElectLane):
             return bind_elect(operation, machine)
         if isinstance(operation, _OF_UNITS):
             return self._bind_unit(operation, step, number)
@@ -374,10 +374,10 @@ class Binder:
         return bind_matrix_move(operation, machine, step.position)
 
 
-def bind_order(operation: Nothing | WarpBarrier, machine: Machine, opcode: str) -> Bound | None:
+def bind_order(operation: NoOperation | WarpBarrier, machine: Machine, opcode: str) -> Bound | None:
     """Binds fences and warp barriers, whose only effect is to order surrounding accesses."""
     order = machine.order
-    if order is None or operation == Nothing():
+    if order is None or operation == NoOperation():
         return None
     if isinstance(operation, WarpBarrier):
         mask = machine.registers.read(operation.mask, "b32")

@@ -72,7 +72,7 @@ class InstructionLimits:
 
 
 @dataclass(slots=True)
-class Tally:
+class InstructionCounts:
     """Counts of executed instructions.
 
     Attributes:

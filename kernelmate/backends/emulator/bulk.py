@@ -14,36 +14,36 @@ import numpy as np
 from kernelmate.backends.emulator.access import index_of, visit_nothing
 from kernelmate.backends.emulator.atomics import Update, updater
 from kernelmate.backends.emulator.findings import plural
+from kernelmate.backends.emulator.happens_before import SCOPES
 from kernelmate.backends.emulator.lanes import Group
-from kernelmate.backends.emulator.link import Linked
-from kernelmate.backends.emulator.machine import Machine, Site
+from kernelmate.backends.emulator.link import LinkedKernel
+from kernelmate.backends.emulator.load_store import Addressing
+from kernelmate.backends.emulator.machine import Machine, MemoryInstruction
+from kernelmate.backends.emulator.mbarriers import PhaseChange, move_in_turn
 from kernelmate.backends.emulator.operations import AsyncCopy, AsyncGroup, BulkCopy, BulkGroup
-from kernelmate.backends.emulator.order import SCOPES
-from kernelmate.backends.emulator.phases import PhaseChange, move_in_turn
 from kernelmate.backends.emulator.program import Address, Position
 from kernelmate.backends.emulator.registers import Bound, ConstantOperand, spread
-from kernelmate.backends.emulator.transfer import Addressing
 from kernelmate.backends.emulator.types import DTYPES, SIZES, UNSIGNED, Array
 from kernelmate.records import FindingCode
 
 
 def bind_copy(
-    operation: AsyncCopy, machine: Machine, linked: Linked, number: int, position: Position | None
+    operation: AsyncCopy, machine: Machine, linked: LinkedKernel, number: int, position: Position | None
 ) -> Bound:  # fmt: skip
     """Returns a copy as a function of the active lanes: bytes beyond the source size are zeros."""
     size = operation.size
     kind = UNSIGNED[min(size, 8)]
     count = size // kind.itemsize
-    reads = Site(number, "load", size, count, position)
+    reads = MemoryInstruction(number, "load", size, count, position)
     source = Addressing(machine, linked, reads, "global", operation.origin, kind)
     steps = [
         Addressing(
-            machine, linked, Site(number, "load", 1, 1, position), "global",
+            machine, linked, MemoryInstruction(number, "load", 1, 1, position), "global",
             Address(operation.origin.base, operation.origin.offset + byte), UNSIGNED[1],
         )
         for byte in range(size if operation.taken is not None else 0)
     ]  # fmt: skip
-    writes = Site(number, "store", size, count, position, asynchronous=True)
+    writes = MemoryInstruction(number, "store", size, count, position, asynchronous=True)
     target = Addressing(machine, linked, writes, "shared", operation.to, kind)
     taken = (
         machine.registers.read(operation.taken, "u32")
@@ -121,14 +121,14 @@ class Completion:
     """The end of bulk copies: at an mbarrier that counts their bytes, or in the thread's group of copies."""
 
     def __init__(
-        self, machine: Machine, linked: Linked, number: int, position: Position | None, space: str,
+        self, machine: Machine, linked: LinkedKernel, number: int, position: Position | None, space: str,
         barrier: Address | None,
     ) -> None:  # fmt: skip
         self._machine = machine
         self._barrier: Addressing | None = None
         if barrier is not None:
             # A strong read for the race checks: the async proxy changes the barrier, not the thread.
-            site = Site(
+            site = MemoryInstruction(
                 site_number(number, "shared", _BARRIER), "load", 8, 1, position, scope=SCOPES["cluster"], served=0
             )
             site.proxy = "barrier"
@@ -167,7 +167,9 @@ class Completion:
 class _Side:
     """One side of copies: ports for elements, and for the check of alignment."""
 
-    def __init__(self, machine: Machine, linked: Linked, site: Site, space: str, address: Address) -> None:
+    def __init__(
+        self, machine: Machine, linked: LinkedKernel, site: MemoryInstruction, space: str, address: Address
+    ) -> None:
         self.site = site
         kind = UNSIGNED[site.size // site.count]
         self.elements = Addressing(machine, linked, site, space, address, kind)
@@ -187,11 +189,11 @@ class _Side:
 
 
 def bind_bulk_copy(
-    operation: BulkCopy, machine: Machine, linked: Linked, number: int, position: Position | None
+    operation: BulkCopy, machine: Machine, linked: LinkedKernel, number: int, position: Position | None
 ) -> Bound:
     """Binds a copy, or a reduction with the destination, as a function of the active lanes."""
     to_space, from_space = operation.spaces
-    loads = Site(site_number(number, from_space, FROM), "load", CHUNK, 2, position, proxy="copy", served=0)
+    loads = MemoryInstruction(site_number(number, from_space, FROM), "load", CHUNK, 2, position, proxy="copy", served=0)
     origin = _Side(machine, linked, loads, from_space, operation.origin)
     stores = replace(loads, number=site_number(number, to_space, TO), action="store")
     reduction = None

@@ -1,6 +1,6 @@
 """Order between the blocks of a cluster, from the cluster's barrier, and the lifetimes of the blocks.
 
-For each lane two stamps of `order` are kept, of the last phase of the cluster's barrier and of the one before: accesses
+For each lane two stamps of `happens_before` are kept, of the last phase of the cluster's barrier and of the one before: accesses
 before the stamp were published by the lane's arrival. A thread that has waited for the last phase knows the former,
 another one the latter. An arrival with release publishes the knowledge of the thread and its block; a relaxed one what
 the thread has fenced before (PTX ISA, barrier.cluster).
@@ -21,8 +21,8 @@ from kernelmate.backends.emulator.types import Array
 from kernelmate.records import FindingCode
 
 if TYPE_CHECKING:
-    from kernelmate.backends.emulator.machine import Machine, Site
-    from kernelmate.backends.emulator.order import Order
+    from kernelmate.backends.emulator.happens_before import Order
+    from kernelmate.backends.emulator.machine import Machine, MemoryInstruction
 
 
 class ClusterOrder:
@@ -48,7 +48,7 @@ class ClusterOrder:
         self._filled = np.zeros(0, np.int64)
         self._accessed = np.zeros((lanes.count, self._size), np.int64)
         self._accessed_by = np.zeros((lanes.count, self._size), np.int32)
-        self._sites: dict[int, Site] = {}
+        self._sites: dict[int, MemoryInstruction] = {}
 
     def begin(self, used: int) -> None:
         """Starts a batch, whose first `used` slots hold blocks."""
@@ -139,7 +139,7 @@ class ClusterOrder:
 
     # ------------------------------------------------------------------------------------------- lifetimes
 
-    def access(self, machine: Machine, site: Site, lanes: Array, slots: Array) -> None:
+    def access(self, machine: Machine, site: MemoryInstruction, lanes: Array, slots: Array) -> None:
         """Records accesses to the shared memory of other blocks, by slot; reports those to blocks that may not run yet."""
         ranks = machine.lanes.cluster_rank[slots * self._lanes.width]
         self._sites[site.number] = site

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from kernelmate.backends.emulator.decode import BasicBlock, Decoded, registers_in
+from kernelmate.backends.emulator.decode import BasicBlock, DecodedKernel, registers_in
 from kernelmate.backends.emulator.lanes import Lanes
 from kernelmate.backends.emulator.liveness import operands_of
 from kernelmate.backends.emulator.operations import Atomic, Load, Store
@@ -57,12 +57,12 @@ def _mixed(keys: Array, step: int) -> Array:
     return np.asarray(mixed ^ (mixed >> np.uint32(16)))
 
 
-def with_contended(decoded: Decoded) -> Decoded:
+def with_contended(decoded: DecodedKernel) -> DecodedKernel:
     """Cuts basic blocks in front of atomics that other warps may disturb, and marks the blocks that start with one.
 
     The first part of a block keeps its label, so that it is counted like the whole.
     """
-    steps = contended(decoded)
+    steps = contended_atomics(decoded)
     if not steps:
         return decoded
     blocks: list[BasicBlock] = []
@@ -78,7 +78,7 @@ def with_contended(decoded: Decoded) -> Decoded:
     return replace(decoded, blocks=tuple(blocks), block_at={block.start: block.index for block in blocks})
 
 
-def contended(decoded: Decoded) -> frozenset[int]:
+def contended_atomics(decoded: DecodedKernel) -> frozenset[int]:
     """Returns the atomics whose order among those of other warps may matter.
 
     None do in a kernel whose atomics all combine in the same way and whose old values are unused, because these commute,

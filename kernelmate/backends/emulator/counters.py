@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernelmate.backends.emulator.lanes import Lanes
-from kernelmate.backends.emulator.machine import Site
+from kernelmate.backends.emulator.machine import MemoryInstruction
 from kernelmate.backends.emulator.spaces import PART_MASK, parts_of
 from kernelmate.backends.emulator.types import Array
 from kernelmate.records import Counters
@@ -143,7 +143,7 @@ class GlobalCounter(_Sites):
         """Returns the bytes that threads requested."""
         return sum(site.size * site.lanes for site in self.sites.values())
 
-    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+    def access(self, site: MemoryInstruction, lanes: Array, offsets: Array, values: Array | None) -> None:
         """Counts one instruction of some lanes; `offsets` are addresses."""
         del values
         count = self.at(site.number, site.action, site.size)
@@ -175,7 +175,7 @@ class LocalCounter(_Sites):
         super().__init__()
         self._passed = passed
 
-    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+    def access(self, site: MemoryInstruction, lanes: Array, offsets: Array, values: Array | None) -> None:
         """Counts one instruction of some lanes; `offsets` are in each thread's frame."""
         del values
         if site.number in self._passed:
@@ -208,7 +208,7 @@ class SharedCounter(_Sites):
         super().__init__()
         self._patterns: dict[tuple[int, bytes, bytes], tuple[int, int]] = {}
 
-    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+    def access(self, site: MemoryInstruction, lanes: Array, offsets: Array, values: Array | None) -> None:
         """Counts one instruction of some lanes; `offsets` are in the block's window."""
         del values
         size = site.size if site.served is None else site.served
@@ -222,7 +222,7 @@ class SharedCounter(_Sites):
             chosen = parts == part
             self._count(site, size, lanes[chosen], offsets[chosen] & offsets.dtype.type(PART_MASK))
 
-    def _count(self, site: Site, size: int, lanes: Array, offsets: Array) -> None:
+    def _count(self, site: MemoryInstruction, size: int, lanes: Array, offsets: Array) -> None:
         alike = _alike(lanes, offsets, 4) if size >= 4 else None
         if alike is None:
             passes, groups = _accessed(size, lanes, offsets.astype(np.int64))

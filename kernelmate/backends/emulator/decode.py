@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kernelmate.backends.emulator.frames import STACK_BYTES
 from kernelmate.backends.emulator.instructions import DECODERS, Unsupported
-from kernelmate.backends.emulator.link import Linked, LinkRefused, plain_name
+from kernelmate.backends.emulator.link import LinkedKernel, LinkRefused, plain_name
 from kernelmate.backends.emulator.matrix_operations import (
     FragmentLoad,
     FragmentStore,
@@ -28,7 +28,7 @@ from kernelmate.backends.emulator.operations import (
     Compute,
     Exit,
     Load,
-    Nothing,
+    NoOperation,
     Operation,
     PhaseBarrier,
     Print,
@@ -49,7 +49,7 @@ from kernelmate.backends.emulator.program import (
     Vector,
 )
 from kernelmate.backends.emulator.ptx import refusal
-from kernelmate.backends.emulator.specials import is_known
+from kernelmate.backends.emulator.special_registers import is_known
 from kernelmate.backends.emulator.types import SIZES
 
 _WITH_RESULTS = Load | MatrixLoad | MatrixMultiply | FragmentLoad | WarpgroupMultiply | TextureFetch | SurfaceAccess
@@ -89,7 +89,7 @@ class BasicBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedKernel:
     """A kernel as operations in basic blocks. `block_at` gives the block that starts at a step.
 
     `served` gives the bytes with which a shared-memory load is expected to execute, if not its own size. `unused` are
@@ -97,7 +97,7 @@ class Decoded:
     threads that bypassed it (`barrier_exits.py`).
     """
 
-    linked: Linked
+    linked: LinkedKernel
     steps: tuple[DecodedStep, ...]
     blocks: tuple[BasicBlock, ...]
     block_at: Mapping[int, int]
@@ -106,7 +106,7 @@ class Decoded:
     unused: frozenset[int] = frozenset()
 
 
-def decode(linked: Linked) -> Decoded:
+def decode(linked: LinkedKernel) -> DecodedKernel:
     """Decodes every instruction.
 
     Raises:
@@ -127,10 +127,10 @@ def decode(linked: Linked) -> Decoded:
             ) from None
     blocks = _blocks(linked, steps)
     at = {block.start: block.index for block in blocks}
-    return Decoded(linked, tuple(steps), blocks, at, served_loads(linked, steps, blocks))
+    return DecodedKernel(linked, tuple(steps), blocks, at, served_loads(linked, steps, blocks))
 
 
-def _operation(instruction: Instruction, linked: Linked) -> Operation:
+def _operation(instruction: Instruction, linked: LinkedKernel) -> Operation:
     for operand in instruction.operands:
         _check_specials(operand)
     if instruction.name == "bra":
@@ -162,7 +162,7 @@ def _linkers_trap(instruction: Instruction) -> Trap:
     )
 
 
-def _check_widths(operation: Operation, linked: Linked) -> None:
+def _check_widths(operation: Operation, linked: LinkedKernel) -> None:
     """Checks that every computed operand fits its register, on which binding relies."""
     if not isinstance(operation, Compute):
         return
@@ -182,7 +182,7 @@ def _host_call(instruction: Instruction) -> Operation:
     return Assert(names)
 
 
-def _target(operand: Operand, linked: Linked) -> int:
+def _target(operand: Operand, linked: LinkedKernel) -> int:
     if not isinstance(operand, Symbol) or operand.name not in linked.labels:
         raise Unsupported("branch to an unknown label")
     return linked.labels[operand.name]
@@ -198,7 +198,7 @@ def _check_specials(operand: Operand) -> None:
             _check_specials(item)
 
 
-def _blocks(linked: Linked, steps: list[DecodedStep]) -> tuple[BasicBlock, ...]:
+def _blocks(linked: LinkedKernel, steps: list[DecodedStep]) -> tuple[BasicBlock, ...]:
     starts = {0}
     for index, step in enumerate(steps):
         operation = step.operation
@@ -300,7 +300,8 @@ def results_of(operation: Operation) -> list[str]:
     if isinstance(operation, _WITH_RESULTS):
         return [name for operand in operation.results for name in registers_in(operand)]
     if isinstance(
-        operation, Store | MatrixStore | FragmentStore | Branch | BranchTable | Exit | Trap | Print | Assert | Nothing
+        operation,
+        Store | MatrixStore | FragmentStore | Branch | BranchTable | Exit | Trap | Print | Assert | NoOperation,
     ):
         return []
     names = []

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from kernelmate.backends.emulator.decode import Decoded, DecodedStep, registers_in
+from kernelmate.backends.emulator.decode import DecodedKernel, DecodedStep, registers_in
 from kernelmate.backends.emulator.liveness import operands_of, read_at_entry
 from kernelmate.backends.emulator.operations import ActiveMask, Atomic, Compute, Load, ReadClock, Store
 from kernelmate.backends.emulator.program import Address, Immediate, Operand, Register, Special, Symbol
@@ -94,9 +94,9 @@ class Dependence:
         return bool(self.reached or self.undefined or self.stale or self.masks or self.retries)
 
 
-def dependence_of(decoded: Decoded, arrays: Iterable[int]) -> Dependence:
+def dependence_of(decoded: DecodedKernel, arrays: Iterable[int]) -> Dependence:
     """Returns the dependence of a kernel; `arrays` are the positions of its array pointer parameters."""
-    flow = _SurroundingsFlow(decoded, arrays)
+    flow = _EnvironmentFlow(decoded, arrays)
     flow.settle()
     lines = [step.position.line if step.position else 0 for step in decoded.steps]
     masks = [line for line, step in zip(lines, decoded.steps, strict=True) if isinstance(step.operation, ActiveMask)]
@@ -104,8 +104,8 @@ def dependence_of(decoded: Decoded, arrays: Iterable[int]) -> Dependence:
     return replace(flow.result(), masks=tuple(dict.fromkeys(masks)), retries=retries)
 
 
-class _SurroundingsFlow:
-    def __init__(self, decoded: Decoded, arrays: Iterable[int]) -> None:
+class _EnvironmentFlow:
+    def __init__(self, decoded: DecodedKernel, arrays: Iterable[int]) -> None:
         linked = decoded.linked
         names = [placed.variable.name for placed in linked.parameters]
         self._parameters = {names[number] for number in arrays if number < len(names)}

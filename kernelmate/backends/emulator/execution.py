@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kernelmate.backends.emulator.bind import Binder
-from kernelmate.backends.emulator.bound import InstructionLimits, Tally
+from kernelmate.backends.emulator.bound import InstructionCounts, InstructionLimits
 from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, LocalCounter, SharedCounter
-from kernelmate.backends.emulator.decode import Decoded
+from kernelmate.backends.emulator.decode import DecodedKernel
 from kernelmate.backends.emulator.jit.access_stamps import StampWatch, Suspicion
-from kernelmate.backends.emulator.jit.choose import EXACT_CHECKS_COST, Chooser, Mode
 from kernelmate.backends.emulator.jit.layout import Count
+from kernelmate.backends.emulator.jit.native_choice import EXACT_CHECKS_COST, Mode, NativeCodeDecision
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.operations import Compute, Load, Store
 from kernelmate.backends.emulator.schedule import Scheduler
@@ -41,7 +41,7 @@ class NativeCodeChoice:
         settled: True if NumPy is known to finish before native code would be ready.
     """
 
-    chooser: Chooser
+    chooser: NativeCodeDecision
     mode: Mode
     exact: bool = False
     settled: bool = False
@@ -58,7 +58,7 @@ class Execution:
     """
 
     def __init__(
-        self, machine: Machine, decoded: Decoded, shadows: Shadows | None, limits: InstructionLimits, choice: NativeCodeChoice,
+        self, machine: Machine, decoded: DecodedKernel, shadows: Shadows | None, limits: InstructionLimits, choice: NativeCodeChoice,
         counted: Counted | None, watched: Watched | None = None,
     ) -> None:  # fmt: skip
         self._machine = machine
@@ -70,7 +70,7 @@ class Execution:
         self._native: Native | None = None
         self._entered = np.zeros(len(decoded.blocks), np.int64)
         self._origin: tuple[int | None, ...] = tuple(range(len(decoded.blocks)))
-        self.tally = Tally(self._entered, branches=counted[2] if counted else None)
+        self.tally = InstructionCounts(self._entered, branches=counted[2] if counted else None)
         self._scheduler: Scheduler | None = None
         self._threads = self._batches = 0
         if watched is not None:
@@ -163,7 +163,7 @@ class Execution:
                 self._entered[block] += self.tally.entered[piece]
         self.tally.entered = self._entered
 
-    def finish(self) -> Tally:
+    def finish(self) -> InstructionCounts:
         """Returns the launch's tally, with native code's counts added to the counters.
 
         Raises:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernelmate.backends.emulator.bind import foldable_operations, single_definitions
-from kernelmate.backends.emulator.decode import Decoded
+from kernelmate.backends.emulator.decode import DecodedKernel
 from kernelmate.backends.emulator.memory import Marks, marks_of
 from kernelmate.backends.emulator.operations import (
     Atomic,
     ClusterBarrier,
     Compute,
     Load,
-    Nothing,
+    NoOperation,
     PhaseBarrier,
     Store,
     SurfaceAccess,
@@ -57,7 +57,7 @@ _SIZED_LATER = TensorCopy | SurfaceAccess
 """Operations whose accesses have the size of an element of an array that the launch gives."""
 
 
-def _granule(decoded: Decoded, *, stores: bool, spaces: set[str]) -> int:
+def _granule(decoded: DecodedKernel, *, stores: bool, spaces: set[str]) -> int:
     if stores and any(isinstance(step.operation, _SIZED_LATER) and not step.operation.loads for step in decoded.steps):
         return 1
     kinds = Store | Atomic if stores else Load | Store | Atomic
@@ -65,18 +65,18 @@ def _granule(decoded: Decoded, *, stores: bool, spaces: set[str]) -> int:
     return min((SIZES[operation.kind] for operation in operations if operation.space in spaces), default=4)
 
 
-def _has_patterns(decoded: Decoded) -> bool:
+def _has_patterns(decoded: DecodedKernel) -> bool:
     ordered = {"acquire", "release", "acq_rel"}
     steps = (step for step in decoded.steps if not isinstance(step.operation, ClusterBarrier))
     return any(
         isinstance(step.operation, PhaseBarrier)
-        or (isinstance(step.operation, Nothing) and step.operation.fence)
+        or (isinstance(step.operation, NoOperation) and step.operation.fence)
         or not ordered.isdisjoint(step.opcode.split("."))
         for step in steps
     )
 
 
-def _uses_clusters(decoded: Decoded) -> bool:
+def _uses_clusters(decoded: DecodedKernel) -> bool:
     return any(
         isinstance(step.operation, ClusterBarrier)
         or step.opcode.split(".")[0] in {"mapa", "getctarank"}
@@ -85,7 +85,7 @@ def _uses_clusters(decoded: Decoded) -> bool:
     )
 
 
-def facts_of(decoded: Decoded) -> Facts:
+def facts_of(decoded: DecodedKernel) -> Facts:
     """Returns the facts of a kernel."""
     single = single_definitions(decoded)
     return Facts(

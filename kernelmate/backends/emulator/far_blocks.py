@@ -13,13 +13,13 @@ import numpy as np
 
 from kernelmate.backends.base import ArrayArgument, Run
 from kernelmate.backends.emulator.bind import Binder, fold_constants
-from kernelmate.backends.emulator.bound import InstructionLimits, Overrun, Tally
-from kernelmate.backends.emulator.decode import Decoded
+from kernelmate.backends.emulator.bound import InstructionCounts, InstructionLimits, Overrun
+from kernelmate.backends.emulator.decode import DecodedKernel
 from kernelmate.backends.emulator.facts import Facts, facts_of
-from kernelmate.backends.emulator.findings import Stop
+from kernelmate.backends.emulator.findings import LaunchStopped
 from kernelmate.backends.emulator.lanes import Lanes
 from kernelmate.backends.emulator.launch import Launch
-from kernelmate.backends.emulator.machine import Site
+from kernelmate.backends.emulator.machine import MemoryInstruction
 from kernelmate.backends.emulator.memory import Buffer
 from kernelmate.backends.emulator.operations import (
     Atomic,
@@ -45,7 +45,7 @@ _ISSUED = 4_000
 
 
 @dataclass(frozen=True, slots=True)
-class FarResult:
+class SampledBlocksResult:
     """Result of some blocks of a launch.
 
     Attributes:
@@ -63,20 +63,20 @@ class FarResult:
     coverage: Mapping[str, float]
 
 
-def is_foldable(decoded: Decoded) -> bool:
+def is_foldable(decoded: DecodedKernel) -> bool:
     """Returns True if all accesses of a kernel can be made to arrays whose contents repeat."""
     others = BulkCopy | TensorCopy | TextureFetch | SurfaceAccess
     return not any(isinstance(step.operation, others) for step in decoded.steps)
 
 
-def has_atomics(decoded: Decoded) -> bool:
+def has_atomics(decoded: DecodedKernel) -> bool:
     """Returns True if blocks may combine their results by atomics, so that some of them have no complete one."""
     return any(isinstance(step.operation, Atomic) and step.operation.space != "shared" for step in decoded.steps)
 
 
 def run_blocks(
-    decoded: Decoded, target: Target, run: Run, sizes: Mapping[str, int], blocks: Sequence[int]
-) -> FarResult | None:
+    decoded: DecodedKernel, target: Target, run: Run, sizes: Mapping[str, int], blocks: Sequence[int]
+) -> SampledBlocksResult | None:
     """Runs some blocks; returns None if they may wait for others.
 
     Args:
@@ -112,7 +112,7 @@ class _StoreLog:
     def __init__(self) -> None:
         self.written: list[tuple[Array, Array, int]] = []
 
-    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+    def access(self, site: MemoryInstruction, lanes: Array, offsets: Array, values: Array | None) -> None:
         """Records one instruction of some lanes."""
         del values
         if site.action == "store":
@@ -121,7 +121,13 @@ class _StoreLog:
 
 class _FarBlocks(Launch):
     def __init__(
-        self, decoded: Decoded, target: Target, run: Run, facts: Facts, sizes: Mapping[str, int], blocks: Sequence[int]
+        self,
+        decoded: DecodedKernel,
+        target: Target,
+        run: Run,
+        facts: Facts,
+        sizes: Mapping[str, int],
+        blocks: Sequence[int],
     ) -> None:
         self._sizes, self._mine = sizes, blocks
         super().__init__(decoded, target, run, facts, {})
@@ -137,19 +143,19 @@ class _FarBlocks(Launch):
                 buffer = self.memory.add(argument.name, content, writable=argument.written, visible=True, size=repeats)
                 self.arguments[argument.name] = (argument, buffer)
 
-    def result(self) -> FarResult:
+    def result(self) -> SampledBlocksResult:
         machine, log = self.machine, _StoreLog()
         machine.global_monitors.append(log)
         fold_constants(self.facts.foldable, self.decoded, machine)
         shadows = Shadows(self.decoded, machine, self.facts.addresses)
         limits = InstructionLimits(self.run.step_limit, self.run.limited_by, self.run.total_limit, issued=_ISSUED)
-        tally = Tally(np.zeros(len(self.decoded.blocks), np.int64))
+        tally = InstructionCounts(np.zeros(len(self.decoded.blocks), np.int64))
         scheduler = Scheduler(machine, self.decoded, Binder(self.decoded, machine, shadows).blocks(), limits, tally)
         ended = False
         try:
             scheduler.run(self._fresh(0))
             ended = True
-        except (Stop, Overrun):
+        except (LaunchStopped, Overrun):
             pass  # pass: the findings so far are the result
         stored, shared, coverage = dict[str, tuple[Array, Array]](), dict[str, int](), dict[str, float]()
         try:
@@ -161,7 +167,7 @@ class _FarBlocks(Launch):
                     shared[name] = _by_several(elements, lanes)
                     blocks = self.shape.blocks / len(self._mine)
                     coverage[name] = len(np.unique(elements)) * blocks * dtype.itemsize / buffer.size
-            return FarResult(machine.findings.finish(), ended, stored, shared, coverage)
+            return SampledBlocksResult(machine.findings.finish(), ended, stored, shared, coverage)
         finally:
             self.memory.close()
 

@@ -13,7 +13,7 @@ from kernelmate.records import Finding, FindingCode, Severity
 _THREADS_NAMED = 4
 
 
-class Stop(Exception):
+class LaunchStopped(Exception):
     """The launch cannot continue; the finding with the reason has been reported."""
 
 

@@ -16,13 +16,13 @@ import numpy as np
 
 from kernelmate.backends.emulator.access import GenericPort, GlobalPort, WindowPort
 from kernelmate.backends.emulator.lanes import Group
-from kernelmate.backends.emulator.link import Linked
-from kernelmate.backends.emulator.machine import Machine, Site
-from kernelmate.backends.emulator.matrices import Layout, Warps, left, right, sums
+from kernelmate.backends.emulator.link import LinkedKernel
+from kernelmate.backends.emulator.load_store import Addressing, poison_of
+from kernelmate.backends.emulator.machine import Machine, MemoryInstruction
+from kernelmate.backends.emulator.matrices import Layout, Warps, fragment_of_a, fragment_of_b, fragment_of_sums
 from kernelmate.backends.emulator.matrix_operations import FragmentLoad, FragmentStore, MatrixMultiply
 from kernelmate.backends.emulator.program import Operand, Position
 from kernelmate.backends.emulator.registers import Bound, spread
-from kernelmate.backends.emulator.transfer import Addressing, poison_of
 from kernelmate.backends.emulator.types import PER_WORD, SIZES, UNSIGNED, Array
 from kernelmate.records import FindingCode
 
@@ -40,17 +40,17 @@ def fragment_layout(matrix: str, shape: tuple[int, int, int], kind: str) -> Layo
     rows, columns, inner = shape
     packed = max(1, 4 // SIZES[kind])
     if matrix == "a":
-        return _repeated(left(min(rows, 16), inner, packed), max(1, rows // 16), down=True)
+        return _repeated(fragment_of_a(min(rows, 16), inner, packed), max(1, rows // 16), down=True)
     if matrix == "b":
         # Of 32 columns the transposed matrix is the left operand of mma.sync, in tiles of 16.
         each = 16 if columns == 32 else 8
-        return _repeated(right(inner, each, packed), columns // each, down=False)
+        return _repeated(fragment_of_b(inner, each, packed), columns // each, down=False)
     if columns == 32:
         turned = fragment_layout("c", (columns, rows, inner), kind)
         return Layout(turned.columns, turned.rows, (rows, columns))
     if rows == 32:
-        return _repeated(sums(16, 8), 2, down=True)
-    return _repeated(sums(rows, 8), columns // 8, down=False)
+        return _repeated(fragment_of_sums(16, 8), 2, down=True)
+    return _repeated(fragment_of_sums(rows, 8), columns // 8, down=False)
 
 
 def fragment_layouts(operation: MatrixMultiply) -> tuple[Layout, Layout, Layout]:
@@ -128,7 +128,12 @@ class FragmentAccess:
     """The accesses of one load or store of a fragment; checks the requirements of PTX on its address and stride."""
 
     def __init__(
-        self, operation: FragmentLoad | FragmentStore, registers: int, machine: Machine, linked: Linked, site: Site
+        self,
+        operation: FragmentLoad | FragmentStore,
+        registers: int,
+        machine: Machine,
+        linked: LinkedKernel,
+        site: MemoryInstruction,
     ) -> None:
         self.layout = fragment_layout(operation.matrix, operation.shape, operation.kind)
         self._accesses = accesses_of(operation, self.layout)
@@ -263,12 +268,12 @@ class FragmentAccess:
 
 
 def bind_fragment_load(
-    operation: FragmentLoad, machine: Machine, linked: Linked, number: int, position: Position | None
+    operation: FragmentLoad, machine: Machine, linked: LinkedKernel, number: int, position: Position | None
 ) -> Bound:  # fmt: skip
     """Binds `wmma.load`; fragments with more registers than elements hold copies (`mma.h`, half operands)."""
     warps_of = Warps(machine, position)
     results = operation.results
-    access = FragmentAccess(operation, len(results), machine, linked, Site(number, "load", 0, 0, position))
+    access = FragmentAccess(operation, len(results), machine, linked, MemoryInstruction(number, "load", 0, 0, position))
     poison = poison_of(operation.kind)
     bits = f"b{8 * SIZES[operation.kind]}"
 
@@ -285,12 +290,12 @@ def bind_fragment_load(
 
 
 def bind_fragment_store(
-    operation: FragmentStore, machine: Machine, linked: Linked, number: int, position: Position | None
+    operation: FragmentStore, machine: Machine, linked: LinkedKernel, number: int, position: Position | None
 ) -> Bound:  # fmt: skip
     """Binds `wmma.store`."""
     warps_of = Warps(machine, position)
     held: tuple[Operand, ...] = operation.fragment
-    access = FragmentAccess(operation, len(held), machine, linked, Site(number, "store", 0, 0, position))
+    access = FragmentAccess(operation, len(held), machine, linked, MemoryInstruction(number, "store", 0, 0, position))
     bits = f"b{8 * SIZES[operation.kind]}"
 
     def run(group: Group | None, active: Group) -> None:

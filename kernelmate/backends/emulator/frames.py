@@ -54,7 +54,7 @@ class ActivationFrame:
     cost: int
 
 
-def cycles(program: Program, entry: str, taken: frozenset[str]) -> dict[str, frozenset[str]]:
+def recursive_cycles(program: Program, entry: str, taken: frozenset[str]) -> dict[str, frozenset[str]]:
     """Returns for each recursive function reachable from the entry the functions of its cycle, itself included."""
     called = {name: frozenset(_callees(program, function, taken)) for name, function in program.functions.items()}
     reached: dict[str, frozenset[str]] = {}
@@ -108,7 +108,7 @@ def frame_of(function: Function, again: frozenset[str]) -> ActivationFrame:
     """Returns the frame of a recursive function; `again` are the functions from which it can be re-entered."""
     slots: dict[str, int] = {}
     offset = RETURN_BYTES
-    for variable in (*function.parameters, *function.results, *framed(function)):
+    for variable in (*function.parameters, *function.results, *frame_variables(function)):
         offset = _aligned(offset, variable.align)
         slots[variable.name] = offset
         offset += variable.size
@@ -128,11 +128,11 @@ def frame_of(function: Function, again: frozenset[str]) -> ActivationFrame:
         kept[index] = tuple(places)
         most = max(most, end)
         words = max(words, sum(max(4, SIZES[function.registers[name]]) for name in names))
-    own = sum(_aligned(variable.size, 8) for variable in framed(function))
+    own = sum(_aligned(variable.size, 8) for variable in frame_variables(function))
     return ActivationFrame(slots, kept, _aligned(most, _ALIGN), _aligned(RETURN_BYTES + own + words, 8))
 
 
-def framed(function: Function) -> list[Variable]:
+def frame_variables(function: Function) -> list[Variable]:
     """Returns the variables that each activation needs for itself; call arguments are consumed at once."""
     return [variable for variable in function.variables if variable.space == "local"]
 

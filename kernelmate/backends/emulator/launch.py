@@ -14,37 +14,37 @@ from kernelmate.backends.base import (
     MOST_PRINTED,
     ArrayArgument,
     EmulationTooLarge,
+    LaunchEnvironment,
     Run,
     RunResult,
     ScalarArgument,
-    Surroundings,
     with_addresses,
 )
 from kernelmate.backends.emulator.access_history import SHADOW_BYTES
+from kernelmate.backends.emulator.access_monitor import GlobalWatch, LocalWatch, SharedWatch
 from kernelmate.backends.emulator.attribution import Counted, with_lines
 from kernelmate.backends.emulator.bind import fold_constants
-from kernelmate.backends.emulator.bound import InstructionLimits, Overrun, Tally
+from kernelmate.backends.emulator.bound import InstructionCounts, InstructionLimits, Overrun
 from kernelmate.backends.emulator.contention import Contention
 from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, LocalCounter, SharedCounter, as_record
-from kernelmate.backends.emulator.decode import Decoded
+from kernelmate.backends.emulator.decode import DecodedKernel
 from kernelmate.backends.emulator.execution import Execution, NativeCodeChoice, Watched
 from kernelmate.backends.emulator.facts import Facts
-from kernelmate.backends.emulator.findings import Findings, Stop, plural
-from kernelmate.backends.emulator.jit.choose import EXACT_CHECKS_COST
+from kernelmate.backends.emulator.findings import Findings, LaunchStopped, plural
+from kernelmate.backends.emulator.happens_before import Order
+from kernelmate.backends.emulator.jit.native_choice import EXACT_CHECKS_COST
 from kernelmate.backends.emulator.lanes import Lanes
-from kernelmate.backends.emulator.link import Linked, Placed
+from kernelmate.backends.emulator.link import LinkedKernel, PlacedVariable
 from kernelmate.backends.emulator.machine import Machine, Windowed
 from kernelmate.backends.emulator.memory import Buffer, GlobalMemory
-from kernelmate.backends.emulator.order import Order
 from kernelmate.backends.emulator.register_order import RegisterOrder
 from kernelmate.backends.emulator.registers import Registers
 from kernelmate.backends.emulator.shadow import Shadows
 from kernelmate.backends.emulator.spaces import CALL_PARAMETERS
-from kernelmate.backends.emulator.specials import Specials
-from kernelmate.backends.emulator.tensors import encoded
+from kernelmate.backends.emulator.special_registers import Specials
+from kernelmate.backends.emulator.tensors import encoded_tensor_map
 from kernelmate.backends.emulator.textures import FIRST_HANDLE
 from kernelmate.backends.emulator.types import SIZES, Array
-from kernelmate.backends.emulator.watch import GlobalWatch, LocalWatch, SharedWatch
 from kernelmate.records import FindingCode, Target
 
 _LANES = 32768
@@ -75,7 +75,7 @@ class Launch:
     """
 
     def __init__(
-        self, decoded: Decoded, target: Target, run: Run, facts: Facts, variables: dict[str, Array], *, together: bool = False
+        self, decoded: DecodedKernel, target: Target, run: Run, facts: Facts, variables: dict[str, Array], *, together: bool = False
     ) -> None:  # fmt: skip
         self._together = together
         self.decoded = decoded
@@ -86,7 +86,7 @@ class Launch:
         self.lanes = self._lanes()
         linked = decoded.linked
         slots = len(run.arguments) + len(linked.globals) + 1
-        around = run.surroundings or Surroundings()
+        around = run.environment or LaunchEnvironment()
         self.memory = GlobalMemory(
             slots, run.schedule_seed, facts.store_granule, facts.marks if run.count else None, around.first_slot
         )
@@ -145,7 +145,7 @@ class Launch:
         for argument, buffer in self.arguments.values():
             with_addresses(buffer.content(), argument.addresses, places)
 
-    def _allocate_variables(self, linked: Linked) -> dict[str, int]:
+    def _allocate_variables(self, linked: LinkedKernel) -> dict[str, int]:
         symbols: dict[str, int] = dict(linked.functions)
         buffers: dict[str, Buffer] = {}
         given = {item.variable: item for item in self.run.arguments if isinstance(item, ArrayArgument)}
@@ -182,7 +182,7 @@ class Launch:
             symbols[placed.variable.name] = placed.offset
         return symbols
 
-    def _machine(self, linked: Linked) -> Machine:
+    def _machine(self, linked: LinkedKernel) -> Machine:
         lanes = self.lanes
         dynamic = self.shape.shared_bytes
         unsized = any(not placed.variable.size for placed in linked.shared.values())
@@ -190,7 +190,7 @@ class Launch:
         shared = Windowed("shared", lanes.blocks, static + dynamic, lanes.slot, 0xFF)
         shared.names = _names(linked.shared)
         shared.peers = lanes.peers if lanes.cluster_blocks > 1 else None
-        around, seed = self.run.surroundings or Surroundings(), self.run.schedule_seed
+        around, seed = self.run.environment or LaunchEnvironment(), self.run.schedule_seed
         local = Windowed("local", lanes.count, linked.local_bytes, lanes.iota, around.fill)
         local.names = lambda offset: "local memory"
         workspace = 0
@@ -207,11 +207,11 @@ class Launch:
         )
         return Machine(
             lanes, registers, self.memory, shared, local, self._parameters(linked), Findings(lanes),
-            np.zeros(lanes.count, bool), surroundings=self.run.surroundings, replicated=self.run.replicated,
+            np.zeros(lanes.count, bool), environment=self.run.environment, replicated=self.run.replicated,
             textures=dict(objects), contention=Contention(lanes, seed) if seed else None,
         )  # fmt: skip
 
-    def _parameters(self, linked: Linked) -> Array:
+    def _parameters(self, linked: LinkedKernel) -> Array:
         block = np.zeros(max(linked.parameter_bytes, 1), np.uint8)
         passed = [one for one in self.run.arguments if not isinstance(one, ArrayArgument) or one.passed]
         if len(linked.parameters) != len(passed):
@@ -228,7 +228,7 @@ class Launch:
         if isinstance(argument, ArrayArgument):
             return np.array([self.arguments[argument.name][1].address], np.uint64).view(np.uint8)
         if argument.tensor_map is not None:
-            return encoded(argument.tensor_map, self.arguments[argument.tensor_map.array][1].address)
+            return encoded_tensor_map(argument.tensor_map, self.arguments[argument.tensor_map.array][1].address)
         if argument.texture is not None:
             return np.array([self.handles[argument.name]], np.uint64).view(np.uint8)
         raw = np.atleast_1d(np.asarray(argument.value)).reshape(-1).view(np.uint8)
@@ -276,7 +276,7 @@ class Launch:
             for number in range(self.lanes.batches()):
                 self._batch(number, execution)
                 self._check_size(number, execution.tally)
-        except Stop:
+        except LaunchStopped:
             if self._waits_for_later(number):
                 raise WaitsForLater from None
         except Overrun:
@@ -353,7 +353,7 @@ class Launch:
             machine.local.reset()
         return lanes
 
-    def _check_size(self, number: int, tally: Tally) -> None:
+    def _check_size(self, number: int, tally: InstructionCounts) -> None:
         """Refuses a launch early if it would clearly exceed the limit, estimated from the first batches."""
         done = number + 1
         if done in {4, 16, 64, 256} and tally.instructions / done * self.lanes.batches() > 4 * self.run.total_limit:
@@ -397,7 +397,7 @@ class Launch:
     def _changed(self, buffer: Buffer) -> bool:
         return not np.array_equal(buffer.content(), self._before[buffer.name])
 
-    def _result(self, tally: Tally) -> RunResult:
+    def _result(self, tally: InstructionCounts) -> RunResult:
         machine = self.machine
         lasting = frozenset(name for name, buffer in self._kept.items() if buffer.read_first and self._changed(buffer))
         self._variables.update({name: buffer.content().copy() for name, buffer in self._kept.items()})
@@ -435,7 +435,7 @@ class Launch:
         )
 
 
-def _names(placed: Mapping[str, Placed]) -> Any:
+def _names(placed: Mapping[str, PlacedVariable]) -> Any:
     """Returns the mapping from shared-memory offsets to variables."""
     ordered = sorted(placed.values(), key=lambda item: item.offset)
 

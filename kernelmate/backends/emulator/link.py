@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from kernelmate.backends.emulator.frames import Stack, callee_of, cycles, instruction_of, shape_of
+from kernelmate.backends.emulator.frames import Stack, callee_of, instruction_of, recursive_cycles, shape_of
 from kernelmate.backends.emulator.operands import PtxError
 from kernelmate.backends.emulator.program import (
     Address,
@@ -44,7 +44,7 @@ class LinkRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedVariable:
     """A variable and its byte offset in its space."""
 
     variable: Variable
@@ -52,7 +52,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Linked:
+class LinkedKernel:
     """One kernel, ready to decode.
 
     Attributes:
@@ -70,18 +70,18 @@ class Linked:
     labels: Mapping[str, int]
     tables: Mapping[str, tuple[str, ...]]
     registers: Mapping[str, str]
-    parameters: tuple[Placed, ...]
+    parameters: tuple[PlacedVariable, ...]
     parameter_bytes: int
-    shared: Mapping[str, Placed]
+    shared: Mapping[str, PlacedVariable]
     shared_bytes: int
-    local: Mapping[str, Placed]
+    local: Mapping[str, PlacedVariable]
     local_bytes: int
     call_parameters: frozenset[str]
     globals: Mapping[str, Variable]
     functions: Mapping[str, int]
 
 
-def link(program: Program, entry: str) -> Linked:
+def link(program: Program, entry: str) -> LinkedKernel:
     """Links the entry.
 
     Raises:
@@ -102,12 +102,12 @@ def link(program: Program, entry: str) -> Linked:
 @dataclass
 class _Layout:
     offset: int = 0
-    placed: dict[str, Placed] = field(default_factory=dict)
+    placed: dict[str, PlacedVariable] = field(default_factory=dict)
 
     def add(self, variable: Variable) -> None:
         align = max(variable.align, 1)
         self.offset = -(-self.offset // align) * align
-        self.placed[variable.name] = Placed(variable, self.offset)
+        self.placed[variable.name] = PlacedVariable(variable, self.offset)
         self.offset += variable.size
 
 
@@ -124,7 +124,7 @@ class _Linker:
         self.calls = 0
         self.functions = {name: FUNCTION_BASE + 16 * (1 + index) for index, name in enumerate(program.functions)}
         self.taken = _taken(program)
-        self.stack = Stack(self, cycles(program, entry, self.taken))
+        self.stack = Stack(self, recursive_cycles(program, entry, self.taken))
 
     def add(self, function: Function, suffix: str, aliases: dict[str, str], end: str | None) -> None:
         """Appends a copy of `function`; `aliases` maps its parameters to variables of the caller."""
@@ -258,7 +258,7 @@ class _Linker:
         """Appends a branch."""
         self.append(Instruction("bra", ("bra",), (Symbol(label),), guard, position))
 
-    def finish(self, entry: Function) -> Linked:
+    def finish(self, entry: Function) -> LinkedKernel:
         """Lays out the remaining parts, and returns the linked kernel."""
         self.stack.finish()
         used = _used_symbols(self.instructions)
@@ -278,11 +278,11 @@ class _Linker:
         for name in used:
             candidate = self.program.variables.get(name)
             if candidate is not None and candidate.space == "shared" and not candidate.size:
-                self.shared.placed[name] = Placed(candidate, dynamic)
+                self.shared.placed[name] = PlacedVariable(candidate, dynamic)
         parameters = _Layout()
         for parameter in entry.parameters:
             parameters.add(parameter)
-        return Linked(
+        return LinkedKernel(
             entry.name, tuple(self.instructions), self.labels, self.tables, self.registers,
             tuple(parameters.placed.values()), parameters.offset, self.shared.placed, end,
             self.local.placed, self.local.offset, frozenset(self.call_parameters), variables, self.functions,

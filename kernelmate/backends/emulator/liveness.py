@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kernelmate.backends.emulator.decode import BasicBlock, Decoded, DecodedStep, registers_in
+from kernelmate.backends.emulator.decode import BasicBlock, DecodedKernel, DecodedStep, registers_in
 from kernelmate.backends.emulator.operations import (
     Atomic,
     Branch,
@@ -79,13 +79,13 @@ def deciding_registers(steps: Sequence[DecodedStep], start: int, end: int) -> tu
     return tuple(dict.fromkeys(name for n in sorted(found) for name in steps[n].writes))
 
 
-def read_at_entry(decoded: Decoded) -> frozenset[str]:
+def read_at_entry(decoded: DecodedKernel) -> frozenset[str]:
     """Returns registers that some path through the kernel reads before writing them."""
     return liveness(decoded)[1][0] if decoded.blocks else frozenset()
 
 
 def liveness(
-    decoded: Decoded,
+    decoded: DecodedKernel,
 ) -> tuple[list[tuple[frozenset[str], frozenset[str]]], list[frozenset[str]], list[frozenset[str]]]:
     """Returns reads and writes of each piece, and registers live before and after each."""
     local = [_local_needs(decoded, block) for block in decoded.blocks]
@@ -105,7 +105,7 @@ def liveness(
     return local, live_in, live_out
 
 
-def _local_needs(decoded: Decoded, block: BasicBlock) -> tuple[frozenset[str], frozenset[str]]:
+def _local_needs(decoded: DecodedKernel, block: BasicBlock) -> tuple[frozenset[str], frozenset[str]]:
     reads: set[str] = set()
     writes: set[str] = set()
     for step in decoded.steps[block.start : block.end]:
@@ -117,7 +117,7 @@ def _local_needs(decoded: Decoded, block: BasicBlock) -> tuple[frozenset[str], f
     return frozenset(reads), frozenset(writes)
 
 
-def successors(decoded: Decoded, block: BasicBlock) -> list[int]:
+def successors(decoded: DecodedKernel, block: BasicBlock) -> list[int]:
     """Returns the blocks that may follow a block."""
     step = decoded.steps[block.end - 1]
     operation = step.operation

@@ -9,13 +9,13 @@ from typing import Protocol
 
 import numpy as np
 
-from kernelmate.backends.base import Surroundings
+from kernelmate.backends.base import LaunchEnvironment
 from kernelmate.backends.emulator.contention import Contention
 from kernelmate.backends.emulator.findings import Findings
+from kernelmate.backends.emulator.happens_before import Order
 from kernelmate.backends.emulator.lanes import Group, Lanes
 from kernelmate.backends.emulator.memory import GlobalMemory
 from kernelmate.backends.emulator.operations import AsyncGroup
-from kernelmate.backends.emulator.order import Order
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.register_order import RegisterOrder
 from kernelmate.backends.emulator.registers import Registers
@@ -25,7 +25,7 @@ from kernelmate.backends.launch_objects import Texture
 
 
 @dataclass(slots=True)
-class Site:
+class MemoryInstruction:
     """One memory instruction.
 
     Attributes:
@@ -76,7 +76,7 @@ class Monitor(Protocol):
     those of the other blocks of a cluster included (`spaces`).
     """
 
-    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+    def access(self, site: MemoryInstruction, lanes: Array, offsets: Array, values: Array | None) -> None:
         """Called when lanes access memory, before a store takes effect and with its values."""
         ...
 
@@ -169,7 +169,7 @@ class Machine:
         some_ended: True if some thread of the batch has ended.
         order: happens-before order; None if not needed.
         register_order: the same for registers of `wgmma`.
-        surroundings: the launch's chosen environment, if any.
+        environment: the launch's chosen environment, if any.
         contention: order of atomics; None for the natural one.
         outcomes: outcomes of watched conditions.
         replicated: as `Run.replicated`.
@@ -198,7 +198,7 @@ class Machine:
     order: Order | None = None
     register_order: RegisterOrder | None = None
     unusual: set[int] | None = None
-    surroundings: Surroundings | None = None
+    environment: LaunchEnvironment | None = None
     contention: Contention | None = None
     outcomes: dict[int, set[bool]] = field(default_factory=dict)
     replicated: bool = False

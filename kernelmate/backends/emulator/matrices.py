@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from kernelmate.backends.emulator.lanes import Group
-from kernelmate.backends.emulator.link import Linked
-from kernelmate.backends.emulator.machine import Machine, Site
+from kernelmate.backends.emulator.link import LinkedKernel
+from kernelmate.backends.emulator.load_store import Addressing
+from kernelmate.backends.emulator.machine import Machine, MemoryInstruction
 from kernelmate.backends.emulator.matrix_operations import MatrixLoad, MatrixMove, MatrixMultiply, MatrixStore
 from kernelmate.backends.emulator.program import Operand, Position
 from kernelmate.backends.emulator.registers import Bound, spread
-from kernelmate.backends.emulator.transfer import Addressing
 from kernelmate.backends.emulator.types import DTYPES, PER_WORD, SIZES, UNSIGNED, Array
 from kernelmate.records import FindingCode
 
@@ -49,7 +49,7 @@ class Layout:
         return np.asarray(matrices[:, self.rows, self.columns])
 
 
-def left(rows: int, inner: int, packed: int) -> Layout:
+def fragment_of_a(rows: int, inner: int, packed: int) -> Layout:
     """Returns the layout of fragments of A.
 
     `packed` elements of a row are adjacent in a lane (two of 16 bits, four of 8 bits, else one). A lane's registers
@@ -58,13 +58,13 @@ def left(rows: int, inner: int, packed: int) -> Layout:
     return _tiled((rows, inner), packed)
 
 
-def right(inner: int, columns: int, packed: int) -> Layout:
+def fragment_of_b(inner: int, columns: int, packed: int) -> Layout:
     """Returns the layout of fragments of B: that of A with rows and columns exchanged."""
     turned = _tiled((columns, inner), packed)
     return Layout(turned.columns, turned.rows, (inner, columns))
 
 
-def sums(rows: int, columns: int) -> Layout:
+def fragment_of_sums(rows: int, columns: int) -> Layout:
     """Returns the layout of fragments of C and D: two adjacent elements of a row, then eight rows down."""
     return _tiled((rows, columns), 2)
 
@@ -138,7 +138,7 @@ def mma_layouts(operation: MatrixMultiply) -> tuple[Layout, Layout, Layout]:
     """Returns the layouts of A, B, and C or D for `mma.sync`."""
     rows, columns, inner = operation.shape
     packed = max(1, 4 // SIZES[operation.kinds[0]])
-    return left(rows, inner, packed), right(inner, columns, packed), sums(rows, columns)
+    return fragment_of_a(rows, inner, packed), fragment_of_b(inner, columns, packed), fragment_of_sums(rows, columns)
 
 
 def bind_multiply(
@@ -189,12 +189,12 @@ def _transposed(matrices: Array) -> Array:
 
 
 def bind_matrix_load(
-    operation: MatrixLoad, machine: Machine, linked: Linked, number: int, position: Position | None
+    operation: MatrixLoad, machine: Machine, linked: LinkedKernel, number: int, position: Position | None
 ) -> Bound:  # fmt: skip
     """Binds `ldmatrix`: lanes 0 to 7 hold the row addresses of the first matrix, lanes 8 to 15 those of the second, ..."""
     warps_of = Warps(machine, position)
     kind = UNSIGNED[2]
-    site = Site(number, "load", _ROW_BYTES, _ROW_BYTES // kind.itemsize, position)
+    site = MemoryInstruction(number, "load", _ROW_BYTES, _ROW_BYTES // kind.itemsize, position)
     rows_of = Addressing(machine, linked, site, operation.space, operation.address, kind)
     count = len(operation.results)
 
@@ -221,12 +221,12 @@ def bind_matrix_load(
 
 
 def bind_matrix_store(
-    operation: MatrixStore, machine: Machine, linked: Linked, number: int, position: Position | None
+    operation: MatrixStore, machine: Machine, linked: LinkedKernel, number: int, position: Position | None
 ) -> Bound:  # fmt: skip
     """Binds `stmatrix`: the reverse of `ldmatrix`."""
     warps_of = Warps(machine, position)
     kind = UNSIGNED[2]
-    site = Site(number, "store", _ROW_BYTES, _ROW_BYTES // kind.itemsize, position)
+    site = MemoryInstruction(number, "store", _ROW_BYTES, _ROW_BYTES // kind.itemsize, position)
     rows_of = Addressing(machine, linked, site, operation.space, operation.address, kind)
     count = len(operation.sources)
 

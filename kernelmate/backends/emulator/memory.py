@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.emulator.decode import Decoded
+from kernelmate.backends.emulator.decode import DecodedKernel
 from kernelmate.backends.emulator.operations import (
     AsyncCopy,
     Atomic,
@@ -66,7 +66,7 @@ class Marks:
 _ADDRESSED = Load | Store | Atomic | BulkCopy | TensorCopy | TextureFetch | SurfaceAccess
 
 
-def marks_of(decoded: Decoded) -> Marks:
+def marks_of(decoded: DecodedKernel) -> Marks:
     """Returns the marks of a kernel's instructions that may access global memory."""
     lines: dict[int | None, list[int]] = {}
     for number, step in enumerate(decoded.steps):

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kernelmate.backends.emulator.link import Linked
+from kernelmate.backends.emulator.link import LinkedKernel
 from kernelmate.backends.emulator.matrix_operations import FragmentStore, MatrixStore
 from kernelmate.backends.emulator.operations import (
     AsyncCopy,
@@ -37,7 +37,7 @@ _STORES = Store | Atomic | MatrixStore | FragmentStore | AsyncCopy | BulkCopy | 
 _Base = tuple[object, ...]
 
 
-def served_loads(linked: Linked, steps: Sequence[DecodedStep], blocks: Sequence[BasicBlock]) -> Mapping[int, int]:
+def served_loads(linked: LinkedKernel, steps: Sequence[DecodedStep], blocks: Sequence[BasicBlock]) -> Mapping[int, int]:
     """Returns merged loads: by step the bytes of the combined load, 0 for all but its first."""
     if not any(isinstance(step.operation, Load) and step.operation.space == "shared" for step in steps):
         return {}
@@ -99,7 +99,7 @@ def _may_store_shared(operation: Operation) -> bool:
 class _Registers:
     """Known facts about registers that hold addresses."""
 
-    def __init__(self, linked: Linked, steps: Sequence[DecodedStep]) -> None:
+    def __init__(self, linked: LinkedKernel, steps: Sequence[DecodedStep]) -> None:
         self._shared = {name: placed.offset for name, placed in linked.shared.items()}
         written: Counter[str] = Counter()
         for step in steps:

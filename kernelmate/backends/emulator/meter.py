@@ -6,13 +6,13 @@ import time
 
 import numpy as np
 
-from kernelmate.backends.emulator.bound import BoundBlock, InstructionLimits, Overrun, Tally, WorthCompiling
-from kernelmate.backends.emulator.decode import Decoded
-from kernelmate.backends.emulator.findings import Stop, plural
+from kernelmate.backends.emulator.bound import BoundBlock, InstructionCounts, InstructionLimits, Overrun, WorthCompiling
+from kernelmate.backends.emulator.decode import DecodedKernel
+from kernelmate.backends.emulator.findings import LaunchStopped, plural
 from kernelmate.backends.emulator.liveness import deciding_registers
 from kernelmate.backends.emulator.machine import Machine
+from kernelmate.backends.emulator.mbarriers import reason_to_wait
 from kernelmate.backends.emulator.operations import ReadClock
-from kernelmate.backends.emulator.phases import reason_to_wait
 from kernelmate.backends.emulator.types import Array
 from kernelmate.records import FindingCode
 
@@ -29,7 +29,7 @@ class ForwardProgress:
     in between, will never leave its loop.
     """
 
-    def __init__(self, machine: Machine, decoded: Decoded) -> None:
+    def __init__(self, machine: Machine, decoded: DecodedKernel) -> None:
         self._machine = machine
         self._decoded = decoded
         self._turns = 0
@@ -109,7 +109,9 @@ class Meter:
         hung: True if the launch was stopped because it would not end.
     """
 
-    def __init__(self, machine: Machine, limits: InstructionLimits, tally: Tally, steps: Array | None = None) -> None:
+    def __init__(
+        self, machine: Machine, limits: InstructionLimits, tally: InstructionCounts, steps: Array | None = None
+    ) -> None:
         self._machine = machine
         self._limits = limits
         self._tally = tally
@@ -149,7 +151,7 @@ class Meter:
         Raises:
             Overrun: together the threads have reached their limit.
             WorthCompiling: native code would have paid by now.
-            Stop: a thread has reached its limit; it has been reported.
+            LaunchStopped: a thread has reached its limit; it has been reported.
         """
         steps, tally = block.steps, self._tally
         if lanes is not self._lanes:
@@ -186,7 +188,7 @@ class Meter:
         """Reports lanes that have reached the instruction limit, at a basic block.
 
         Raises:
-            Stop: a lane has reached it; it has been reported.
+            LaunchStopped: a lane has reached it; it has been reported.
         """
         if self.issued <= self._limits.steps:
             return
@@ -200,9 +202,9 @@ class Meter:
         """Reports that these lanes, at a block, will not end.
 
         Raises:
-            Stop: always.
+            LaunchStopped: always.
         """
         missing = reason_to_wait(self._machine, lanes)
         self._machine.findings.report(FindingCode.HANG, block.position, lanes, lambda: text + missing)
         self.hung = True
-        raise Stop
+        raise LaunchStopped

@@ -147,3 +147,8 @@ def _address(text: str, rename: Rename, registers: Mapping[str, str]) -> Address
     if isinstance(base, Register):
         return Address(base, offset)
     raise PtxError(f"cannot read the PTX address {text!r}")
+
+
+def items_of(operand: Operand) -> tuple[Operand, ...]:
+    """Returns the operands in braces; the operand itself if there are none."""
+    return operand.items if isinstance(operand, Vector) else (operand,)

@@ -252,7 +252,7 @@ class WarpReduce:
 
 
 @dataclass(frozen=True, slots=True)
-class Elect:
+class ElectLane:
     """`elect.sync`: one lane of the mask, and whether it is the lane itself."""
 
     result: Operand | None
@@ -373,7 +373,7 @@ class ReadClock:
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
+class NoOperation:
     """No effect on results: fences, prefetches, hints.
 
     `proxy` is the state space whose generic accesses a proxy fence orders with the async proxy: `shared`,
@@ -384,11 +384,11 @@ class Nothing:
     proxy: str = ""
 
 
-WARP_OPERATIONS = (Shuffle, Vote, Match, WarpReduce, Elect, WarpBarrier, *MATRIX_OPERATIONS, *WARPGROUP_OPERATIONS)
+WARP_OPERATIONS = (Shuffle, Vote, Match, WarpReduce, ElectLane, WarpBarrier, *MATRIX_OPERATIONS, *WARPGROUP_OPERATIONS)
 """Operations that wait for the lanes of their mask, or of their warpgroup."""
 
 Operation = (
     Compute | Load | Store | Atomic | AsyncCopy | AsyncGroup | BulkCopy | BulkGroup | TensorCopy | TextureFetch | SurfaceAccess
-    | Shuffle | Vote | Match | WarpReduce | Elect | WarpBarrier | PhaseBarrier | MatrixOperation | ActiveMask | Barrier | ClusterBarrier
-    | Branch | BranchTable | Exit | Trap | Assert | Print | ReadClock | Nothing
+    | Shuffle | Vote | Match | WarpReduce | ElectLane | WarpBarrier | PhaseBarrier | MatrixOperation | ActiveMask | Barrier | ClusterBarrier
+    | Branch | BranchTable | Exit | Trap | Assert | Print | ReadClock | NoOperation
 )  # fmt: skip

@@ -48,19 +48,19 @@ _INSTEAD = {
 }  # fmt: skip
 
 
-def spelled(opcode: str) -> str:
+def full_opcode(opcode: str) -> str:
     """Returns an opcode as PTX writes it."""
     return opcode.replace("__", "::")
 
 
 def refusal(opcode: str, detail: str = "") -> str:
     """Returns the message for an unsupported instruction; `detail` names the unsupported part."""
-    name = spelled(opcode)
+    name = full_opcode(opcode)
     instead = next(
         (text for names, text in _INSTEAD.items() if any(f"{name}.".startswith(f"{start}.") for start in names)),
         _ON_A_GPU,
     )
-    more = f" ({spelled(detail)})" if detail and detail != opcode else ""
+    more = f" ({full_opcode(detail)})" if detail and detail != opcode else ""
     return f"the PTX instruction {name} is not supported by the emulator{more}; {instead}"
 
 

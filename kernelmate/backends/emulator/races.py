@@ -1,7 +1,7 @@
 """Race detection: conflicting unordered accesses in shared and global memory.
 
 Two accesses to the same byte by different threads, at least one of them a write, are a race unless one happens before
-the other (`order`), or both are strong (atomic, relaxed, volatile) with scopes that include each other's thread: PTX
+the other (`happens_before`), or both are strong (atomic, relaxed, volatile) with scopes that include each other's thread: PTX
 ISA, memory consistency model. Two cases deviate from the model. A store of the present value changes nothing in any
 order: it is a note, not an error. And `volatile` in shared memory is how code from before Volta made the lanes of a
 warp to wait for each other, which they do not: it counts as strong only in kernels that wait for memory in a loop.
@@ -16,8 +16,8 @@ import numpy as np
 
 from kernelmate.backends.emulator.access_history import AccessHistory
 from kernelmate.backends.emulator.findings import Race, at_line
-from kernelmate.backends.emulator.machine import Machine, Site
-from kernelmate.backends.emulator.order import NEVER, NUMBER_MASK, SCOPES, STAMP_SHIFT, Order
+from kernelmate.backends.emulator.happens_before import NEVER, NUMBER_MASK, SCOPES, STAMP_SHIFT, Order
+from kernelmate.backends.emulator.machine import Machine, MemoryInstruction
 from kernelmate.backends.emulator.types import Array
 from kernelmate.records import FindingCode
 
@@ -48,11 +48,11 @@ class Region:
     space: str
     data: Array
     place: Callable[[int], tuple[str, int, str]]
-    sites: dict[int, Site] = field(default_factory=dict)
+    sites: dict[int, MemoryInstruction] = field(default_factory=dict)
     strengths: dict[int, int] = field(default_factory=dict)
     copies: list[int] = field(default_factory=list)
 
-    def add(self, site: Site, strength: int) -> None:
+    def add(self, site: MemoryInstruction, strength: int) -> None:
         """Adds an instruction that accesses the region."""
         self.sites[site.number] = site
         self.strengths[site.number] = strength
@@ -110,7 +110,7 @@ class RaceDetector:
         self._machine = machine
         self._order = order
 
-    def read(self, region: Region, ledger: AccessHistory, site: Site, access: Access) -> None:
+    def read(self, region: Region, ledger: AccessHistory, site: MemoryInstruction, access: Access) -> None:
         """Checks a read of some lanes against the last writes; `ProductReads` keeps those of products, which last."""
         if ledger.last_write >= access.settled or ledger.groups is not None or region.copies:
             self._against(region, ledger, site, access, (ledger.writes, ledger.write_sites), None)
@@ -119,7 +119,9 @@ class RaceDetector:
         if site.proxy != "product":
             ledger.note_read(access.cells, access.packed, site.number, self._order.now, access.settled)
 
-    def write(self, region: Region, ledger: AccessHistory, site: Site, access: Access, values: Array | None) -> None:
+    def write(
+        self, region: Region, ledger: AccessHistory, site: MemoryInstruction, access: Access, values: Array | None
+    ) -> None:
         """Checks writes against the last writes and reads, and against each other."""
         stored = values if site.action == "store" else None
         if ledger.last_write >= access.settled or ledger.groups is not None or region.copies:
@@ -135,7 +137,7 @@ class RaceDetector:
             self._among_themselves(region, ledger, site, access, stored)
 
     def _against(
-        self, region: Region, ledger: AccessHistory, site: Site, access: Access, table: tuple[Array, Array], stored: Array | None
+        self, region: Region, ledger: AccessHistory, site: MemoryInstruction, access: Access, table: tuple[Array, Array], stored: Array | None
     ) -> None:  # fmt: skip
         order = self._order
         others = table[0].take(access.cells)
@@ -166,14 +168,14 @@ class RaceDetector:
             self._report(region, ledger, site, access, _Clash(suspect, others[suspect], sites), stored)
 
     @staticmethod
-    def _copied(region: Region, site: Site, access: Access, others: Array, sites: Array) -> Array:
+    def _copied(region: Region, site: MemoryInstruction, access: Access, others: Array, sites: Array) -> Array:
         """Returns a mask of the other accesses made by bulk copies, except the copy of this access."""
         if not region.copies:
             return np.zeros(len(others), bool)
         copied = np.isin(sites.take(access.cells), region.copies)
         return np.asarray(copied & (others != access.packed) if site.proxy == "copy" else copied)
 
-    def _across_proxies(self, region: Region, ledger: AccessHistory, site: Site, access: Access) -> None:
+    def _across_proxies(self, region: Region, ledger: AccessHistory, site: MemoryInstruction, access: Access) -> None:
         """Checks that a bulk copy or product is fenced from the generic writes of what it reads or overwrites.
 
         Copies of `cp.async` need no fence before products, since CUTLASS's pipelines with `cp.async` have none.
@@ -206,7 +208,7 @@ class RaceDetector:
             under_way[copies] = done == NEVER
         return others, under_way
 
-    def _both_strong(self, region: Region, site: Site, lanes: Array, others: Array, sites: Array) -> Array:
+    def _both_strong(self, region: Region, site: MemoryInstruction, lanes: Array, others: Array, sites: Array) -> Array:
         """Returns for each pair of accesses whether it is morally strong, and therefore not a race."""
         mine = region.strengths[site.number]
         if not mine:
@@ -220,7 +222,7 @@ class RaceDetector:
         return np.asarray(found)
 
     def _among_themselves(
-        self, region: Region, ledger: AccessHistory, site: Site, access: Access, stored: Array
+        self, region: Region, ledger: AccessHistory, site: MemoryInstruction, access: Access, stored: Array
     ) -> None:
         """Checks for lanes that store to the same address in one instruction."""
         winners = ledger.writes.take(access.cells)
@@ -237,7 +239,13 @@ class RaceDetector:
         self._tell(region, ledger, site, access, _Clash(lost, winners[lost], sites), same)
 
     def _report(
-        self, region: Region, ledger: AccessHistory, site: Site, access: Access, clash: _Clash, stored: Array | None
+        self,
+        region: Region,
+        ledger: AccessHistory,
+        site: MemoryInstruction,
+        access: Access,
+        clash: _Clash,
+        stored: Array | None,
     ) -> None:
         same = np.zeros(len(clash.chosen), bool)
         if stored is not None:
@@ -247,7 +255,7 @@ class RaceDetector:
         self._tell(region, ledger, site, access, clash, same)
 
     def _tell(
-        self, region: Region, ledger: AccessHistory, site: Site, access: Access, clash: _Clash, same: Array
+        self, region: Region, ledger: AccessHistory, site: MemoryInstruction, access: Access, clash: _Clash, same: Array
     ) -> None:
         """Reports the first race that changes a value, and the first of each kind that does not."""
         if self._machine.replicated and region.code == FindingCode.SHARED_RACE:
@@ -285,7 +293,7 @@ class RaceDetector:
             self._machine.findings.races.report(race)
 
     @staticmethod
-    def _unused(region: Region, site: Site, others: Array) -> Array:
+    def _unused(region: Region, site: MemoryInstruction, others: Array) -> Array:
         """Returns a mask of the other accesses where they, or else this access, only read unused values."""
         if site.unused and site.action == "load":
             return np.ones(len(others), bool)
@@ -293,7 +301,7 @@ class RaceDetector:
         return np.isin(others, idle) if idle else np.zeros(len(others), bool)
 
     @staticmethod
-    def _guesses(region: Region, site: Site, others: Array) -> Array:
+    def _guesses(region: Region, site: MemoryInstruction, others: Array) -> Array:
         """Returns which of the others form, with this access, an atomic and its speculative read."""
         numbers, inverse = np.unique(others, return_inverse=True)
         found = []
@@ -303,7 +311,7 @@ class RaceDetector:
         return np.asarray(np.array(found, bool)[inverse])
 
 
-_Accessor = tuple[Site, tuple[int, int]]
+_Accessor = tuple[MemoryInstruction, tuple[int, int]]
 """An instruction, and the block and thread that executes it."""
 
 
@@ -330,11 +338,17 @@ def _sentence(machine: Machine, later: _Accessor, before: _Accessor, where: str,
 _FENCE = "put fence.proxy.async (cuda::ptx::fence_proxy_async) after the write, before the barrier that orders the two"
 
 
-def _by(site: Site) -> str:
+def _by(site: MemoryInstruction) -> str:
     return {"copy": "the bulk copy of ", "product": "the wgmma.mma_async of "}.get(site.proxy, "")
 
 
-def _remedy(site: Site, earlier: Site, mine: tuple[int, int], theirs: tuple[int, int], in_cluster: bool) -> str:
+def _remedy(
+    site: MemoryInstruction,
+    earlier: MemoryInstruction,
+    mine: tuple[int, int],
+    theirs: tuple[int, int],
+    in_cluster: bool,
+) -> str:
     if earlier.proxy == "copy":
         if earlier.action == "load":
             return "wait until the copy has read it (cp.async.bulk.wait_group.read), then let a barrier tell the other threads"

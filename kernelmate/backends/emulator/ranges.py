@@ -53,7 +53,7 @@ def range_of(step: DecodedStep) -> Range | None:
     return _RANGES.get(step.opcode) if isinstance(step.operation, Compute) else None
 
 
-def watched(bound: Bound, values: list[Value], limits: Range, machine: Machine, number: int) -> Bound:
+def with_range_check(bound: Bound, values: list[Value], limits: Range, machine: Machine, number: int) -> Bound:
     """Returns an operation that also records its number once an operand is outside the limits."""
     unusual = machine.unusual
     assert unusual is not None, "only what is counted is watched"

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernelmate.backends.emulator.decode import Decoded, DecodedStep, registers_in
+from kernelmate.backends.emulator.decode import DecodedKernel, DecodedStep, registers_in
 from kernelmate.backends.emulator.findings import Findings, at_line
+from kernelmate.backends.emulator.happens_before import CopyGroups
 from kernelmate.backends.emulator.lanes import Group, Lanes
 from kernelmate.backends.emulator.liveness import operands_of, successors
 from kernelmate.backends.emulator.matrix_operations import WarpgroupMultiply, WarpgroupOrder
 from kernelmate.backends.emulator.operations import Compute
-from kernelmate.backends.emulator.order import Copies
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.registers import Bound
 from kernelmate.backends.emulator.types import SIZES, Array
@@ -76,7 +76,7 @@ class RegisterPlan:
     watched: Mapping[int, RegisterUse]
 
 
-def plan_of(decoded: Decoded) -> RegisterPlan | None:
+def plan_of(decoded: DecodedKernel) -> RegisterPlan | None:
     """Returns the plan of register accesses to watch in a kernel; None if it has no `wgmma`."""
     products = [step.operation for step in decoded.steps if isinstance(step.operation, WarpgroupMultiply)]
     if not products:
@@ -103,7 +103,7 @@ def _fragment(product: WarpgroupMultiply) -> list[str]:
     return [name for operand in product.left for name in registers_in(operand)]
 
 
-def _uses(decoded: Decoded, used: set[str]) -> dict[int, RegisterUse]:
+def _uses(decoded: DecodedKernel, used: set[str]) -> dict[int, RegisterUse]:
     """Returns the accesses of all other instructions to these registers, and to those that they are moved to and from."""
     moves = {number: pair for number, step in enumerate(decoded.steps) if (pair := _moved(step)) is not None}
     tracked = set(used)
@@ -135,7 +135,7 @@ def _moved(step: DecodedStep) -> tuple[str, str] | None:
     return (to[0], origin[0]) if to and origin else None
 
 
-def _in_flight(decoded: Decoded, uses: Mapping[int, RegisterUse]) -> list[dict[int, frozenset[str]]]:
+def _in_flight(decoded: DecodedKernel, uses: Mapping[int, RegisterUse]) -> list[dict[int, frozenset[str]]]:
     """Returns, by block and watched instruction, the registers that may be in flight when it is executed.
 
     The state gives for each register the smallest number of groups committed since it was used.
@@ -181,7 +181,7 @@ def _advance(state: dict[str, int], step: DecodedStep, use: RegisterUse | None) 
             state[to] = age
 
 
-def _unfenced(decoded: Decoded, uses: Mapping[int, RegisterUse]) -> set[int]:
+def _unfenced(decoded: DecodedKernel, uses: Mapping[int, RegisterUse]) -> set[int]:
     """Returns the instructions after which a `wgmma.mma_async` of one of their registers may come without a fence."""
     needed: list[frozenset[str]] = [frozenset() for _ in decoded.blocks]
     found: set[int] = set()
@@ -212,7 +212,7 @@ class RegisterOrder:
         groups: the groups of each warpgroup.
     """
 
-    def __init__(self, plan: RegisterPlan, groups: Copies, lanes: Lanes, findings: Findings) -> None:
+    def __init__(self, plan: RegisterPlan, groups: CopyGroups, lanes: Lanes, findings: Findings) -> None:
         self._plan, self._groups, self._lanes, self._findings = plan, groups, lanes, findings
         shape = (len(plan.rows), len(lanes.warpgroups))
         self._accumulates = np.full(shape, -1, np.int32)

@@ -15,7 +15,7 @@ import numpy as np
 from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.operations import Compute
 from kernelmate.backends.emulator.program import Immediate, Operand, Register, Sink, Special, Symbol
-from kernelmate.backends.emulator.specials import Specials
+from kernelmate.backends.emulator.special_registers import Specials
 from kernelmate.backends.emulator.types import (
     DTYPES,
     FLOATS,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kernelmate.backends.emulator.decode import Decoded, registers_in
+from kernelmate.backends.emulator.decode import DecodedKernel, registers_in
 from kernelmate.backends.emulator.liveness import operands_of
 from kernelmate.backends.emulator.operations import Atomic, Branch, Compute, Exit, Load
 from kernelmate.backends.emulator.program import Register
@@ -16,7 +16,7 @@ from kernelmate.backends.emulator.program import Register
 _SHARED_BY_BLOCKS = frozenset({"global", "generic"})
 
 
-def bounded_retries(decoded: Decoded) -> dict[int, int]:
+def bounded_retries(decoded: DecodedKernel) -> dict[int, int]:
     """Returns the comparisons by which a loop around a compare-and-swap gives up, with the step of the swap."""
     found: dict[int, int] = {}
     loops = _loops(decoded)
@@ -33,7 +33,7 @@ def bounded_retries(decoded: Decoded) -> dict[int, int]:
     return found
 
 
-def _loops(decoded: Decoded) -> list[range]:
+def _loops(decoded: DecodedKernel) -> list[range]:
     return [
         range(step.operation.target, number + 1)
         for number, step in enumerate(decoded.steps)
@@ -41,7 +41,7 @@ def _loops(decoded: Decoded) -> list[range]:
     ]
 
 
-def _counted_exits(decoded: Decoded, loop: range, swap: int) -> Iterator[int]:
+def _counted_exits(decoded: DecodedKernel, loop: range, swap: int) -> Iterator[int]:
     """Yields comparisons of registers that no memory determines, if they and the swap's result lead out of a loop."""
     reads = {n: _reads(decoded, n) for n in loop}
     remembered = _closure(
@@ -66,12 +66,12 @@ def _counted_exits(decoded: Decoded, loop: range, swap: int) -> Iterator[int]:
             yield n
 
 
-def _reads(decoded: Decoded, number: int) -> set[str]:
+def _reads(decoded: DecodedKernel, number: int) -> set[str]:
     return {name for operand in operands_of(decoded.steps[number].operation) for name in registers_in(operand)}
 
 
 def _closure(
-    decoded: Decoded, loop: range, reads: dict[int, set[str]], begin: set[int], *, predicates: bool = False
+    decoded: DecodedKernel, loop: range, reads: dict[int, set[str]], begin: set[int], *, predicates: bool = False
 ) -> set[str]:
     """Returns the registers that are computed in a loop from what some steps write; with `predicates`, only by logic operations on predicates."""
     found = {name for n in begin for name in decoded.steps[n].writes}
@@ -90,7 +90,7 @@ def _closure(
     return found
 
 
-def _leaves(decoded: Decoded, loop: range, number: int) -> bool:
+def _leaves(decoded: DecodedKernel, loop: range, number: int) -> bool:
     """Returns True for a conditional branch or return that may end a loop: out of it, or its last one back."""
     step = decoded.steps[number]
     if step.guard is None:

@@ -13,14 +13,14 @@ import numpy as np
 
 from kernelmate.backends.base import ArrayArgument, CacheSample, Run
 from kernelmate.backends.emulator.bind import Binder, fold_constants
-from kernelmate.backends.emulator.bound import InstructionLimits, Overrun, Tally
+from kernelmate.backends.emulator.bound import InstructionCounts, InstructionLimits, Overrun
 from kernelmate.backends.emulator.caches import AccessTrace, l1_hits
-from kernelmate.backends.emulator.decode import Decoded
+from kernelmate.backends.emulator.decode import DecodedKernel
 from kernelmate.backends.emulator.facts import Facts
-from kernelmate.backends.emulator.findings import Stop
+from kernelmate.backends.emulator.findings import LaunchStopped
 from kernelmate.backends.emulator.lanes import Lanes
 from kernelmate.backends.emulator.launch import Launch
-from kernelmate.backends.emulator.machine import Site
+from kernelmate.backends.emulator.machine import MemoryInstruction
 from kernelmate.backends.emulator.schedule import Scheduler
 from kernelmate.backends.emulator.types import Array
 from kernelmate.compiler import occupancy, sm_limits
@@ -68,11 +68,11 @@ class _Tracer:
     def __init__(self) -> None:
         self._lines: list[Array] = []
         self._sectors: list[Array] = []
-        self._sites: list[tuple[Site, int]] = []
+        self._sites: list[tuple[MemoryInstruction, int]] = []
         self._length = 0
         self.atomics: dict[int, tuple[int, int]] = {}
 
-    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+    def access(self, site: MemoryInstruction, lanes: Array, offsets: Array, values: Array | None) -> None:
         """Traces one instruction of some lanes; atomics and bulk copies bypass L1."""
         del values
         if site.proxy:
@@ -94,7 +94,7 @@ class _Tracer:
         if self._length >= _MOST_ACCESSES:
             raise _Full
 
-    def contend(self, site: Site, lanes: Array, offsets: Array) -> None:
+    def contend(self, site: MemoryInstruction, lanes: Array, offsets: Array) -> None:
         """Counts, for each warp, the lanes that update its most frequent address."""
         warps, places = (lanes >> 5).astype(np.int64), offsets.astype(np.int64)
         order = np.lexsort((places, warps))
@@ -139,7 +139,7 @@ class _SharedTracer:
     def __init__(self, tracer: _Tracer) -> None:
         self._tracer = tracer
 
-    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+    def access(self, site: MemoryInstruction, lanes: Array, offsets: Array, values: Array | None) -> None:
         """Traces one instruction of some lanes."""
         del values
         if site.action == "atomic" and not site.proxy:
@@ -149,7 +149,7 @@ class _SharedTracer:
 class Sample(Launch):
     """The blocks of one SM, run without counters and checks except L1 requests."""
 
-    def __init__(self, decoded: Decoded, target: Target, run: Run, facts: Facts, variables: dict[str, Array],
+    def __init__(self, decoded: DecodedKernel, target: Target, run: Run, facts: Facts, variables: dict[str, Array],
                  resident: int) -> None:  # fmt: skip
         self._resident = resident
         super().__init__(decoded, target, replace(run, count=False, check=False, schedule_seed=0), facts, variables)
@@ -163,20 +163,20 @@ class Sample(Launch):
         machine.global_monitors.append(tracer)
         machine.shared.monitors.append(_SharedTracer(tracer))
         fold_constants(self.facts.foldable, self.decoded, machine)
-        tally = Tally(np.zeros(len(self.decoded.blocks), np.int64))
+        tally = InstructionCounts(np.zeros(len(self.decoded.blocks), np.int64))
         limits = InstructionLimits(self.run.step_limit, "", _MOST_INSTRUCTIONS, issued=issued)
         scheduler = Scheduler(machine, self.decoded, Binder(self.decoded, machine).blocks(), limits, tally)
         try:
             for number in range(self.lanes.batches()):
                 scheduler.run(self._fresh(number))
-        except (Stop, Overrun, _Full):
+        except (LaunchStopped, Overrun, _Full):
             pass  # pass: the accesses so far are the sample
         return tracer.sample(cache_bytes)
 
 
 def sample_l1(
     compiled: Compiled,
-    decoded: Decoded,
+    decoded: DecodedKernel,
     target: Target,
     run: Run,
     facts: Facts,

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kernelmate.backends.emulator.barriers import Barriers, BoundBarrier
-from kernelmate.backends.emulator.bound import BoundBlock, InstructionLimits, Tally
+from kernelmate.backends.emulator.bound import BoundBlock, InstructionCounts, InstructionLimits
 from kernelmate.backends.emulator.clusters import BoundClusterBarrier, ClusterBarriers
-from kernelmate.backends.emulator.decode import Decoded
-from kernelmate.backends.emulator.findings import Stop
+from kernelmate.backends.emulator.decode import DecodedKernel
+from kernelmate.backends.emulator.findings import LaunchStopped
 from kernelmate.backends.emulator.jit.access_stamps import Suspicion
 from kernelmate.backends.emulator.lanes import Group, compact
 from kernelmate.backends.emulator.machine import Machine
@@ -47,7 +47,7 @@ class Scheduler:
     """Runs batches of one launch."""
 
     def __init__(
-        self, machine: Machine, decoded: Decoded, blocks: list[BoundBlock], limits: InstructionLimits, tally: Tally,
+        self, machine: Machine, decoded: DecodedKernel, blocks: list[BoundBlock], limits: InstructionLimits, tally: InstructionCounts,
         native: Native | None = None,
     ) -> None:  # fmt: skip
         self.machine = machine
@@ -71,7 +71,7 @@ class Scheduler:
         """Runs these lanes from the entry to their ends.
 
         Raises:
-            Stop: the launch was stopped; the reason has been reported.
+            LaunchStopped: the launch was stopped; the reason has been reported.
             Overrun: the total limit was reached.
             WorthCompiling: native code would have paid off by now.
             Suspicion: native code with checks has seen something suspicious.
@@ -297,7 +297,7 @@ class Scheduler:
             return None
         elif isinstance(end, Trap):
             self.machine.findings.report(FindingCode.TRAP, block.position, taken, lambda: end.reason)
-            raise Stop
+            raise LaunchStopped
         else:
             self._jump_table(block, base, taken)
             if len(staying):
@@ -375,7 +375,7 @@ class Scheduler:
                 self.machine.findings.report(
                     FindingCode.TRAP, block.position, lanes, lambda: "an indexed branch leaves its table"
                 )
-                raise Stop
+                raise LaunchStopped
             self._put(base + block.targets[int(entry)], lanes[chosen == entry])
 
     def _exit(self, lanes: Array, step: int) -> None:
@@ -407,7 +407,7 @@ class Scheduler:
         if self._barriers or self._clusters:
             self._barriers.report_deadlock()
             self._clusters.report_deadlock()
-            raise Stop
+            raise LaunchStopped
         return False
 
     def _gather(self, gathering: Gathering, key: int, lanes: Array) -> Array:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.emulator.decode import Decoded, DecodedStep, registers_in
+from kernelmate.backends.emulator.decode import DecodedKernel, DecodedStep, registers_in
 from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.matrix_operations import FragmentLoad, FragmentStore
@@ -30,7 +30,7 @@ Interval = tuple[int, int]
 """Lowest and highest value, both included; signed."""
 
 
-def intervals_of(decoded: Decoded, machine: Machine) -> Mapping[str, Interval]:
+def intervals_of(decoded: DecodedKernel, machine: Machine) -> Mapping[str, Interval]:
     """Returns value intervals of registers with a single definition, as far as known."""
     written: Counter[str] = Counter()
     for step in decoded.steps:
@@ -192,7 +192,7 @@ def is_linear(step: DecodedStep) -> bool:
     return True
 
 
-def address_registers(decoded: Decoded) -> list[str]:
+def address_registers(decoded: DecodedKernel) -> list[str]:
     """Returns registers that hold addresses of global or generic accesses."""
     names: dict[str, None] = {}
     for step in decoded.steps:
@@ -212,7 +212,7 @@ class Slice:
     linear: frozenset[str]
 
 
-def slice_of(decoded: Decoded) -> Slice:
+def slice_of(decoded: DecodedKernel) -> Slice:
     """Returns the backward slice of all addresses through linear steps."""
     definitions: dict[str, list[int]] = {}
     for number, step in enumerate(decoded.steps):
@@ -240,7 +240,7 @@ def slice_of(decoded: Decoded) -> Slice:
 class Shadows:
     """The shadows of one launch."""
 
-    def __init__(self, decoded: Decoded, machine: Machine, found: Slice) -> None:
+    def __init__(self, decoded: DecodedKernel, machine: Machine, found: Slice) -> None:
         self._machine = machine
         self._slice = found
         self._intervals = intervals_of(decoded, machine)
@@ -248,7 +248,7 @@ class Shadows:
         for name in self._followed(decoded):
             self._arrays[name] = np.zeros(machine.lanes.count, np.int64)
 
-    def _followed(self, decoded: Decoded) -> set[str]:
+    def _followed(self, decoded: DecodedKernel) -> set[str]:
         """Returns registers that may hold wrapped values: those that may wrap, and values computed from them."""
         constants = self._machine.registers.constants
         followed: set[str] = set()

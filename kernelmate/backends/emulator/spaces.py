@@ -65,7 +65,7 @@ def in_space(space: str) -> Callable[[Array], Array]:
     return lambda value: value >= np.uint64(GLOBAL_BASE)
 
 
-def mapped(addresses: Array, ranks: Array, own: Array) -> Array:
+def cluster_addresses(addresses: Array, ranks: Array, own: Array) -> Array:
     """Returns addresses of shared memory moved into the ranges of the cluster's blocks `ranks`; `own` is each lane's block."""
     kind = addresses.dtype.type
     part = np.where(ranks == own, 0, np.minimum(ranks, _MOST_PARTS - 2) + 1).astype(addresses.dtype)

@@ -19,15 +19,15 @@ import numpy as np
 from kernelmate.backends.emulator.access import ClusterPort, GlobalPort, WindowPort, index_of, visit_nothing
 from kernelmate.backends.emulator.atomics import Update, updater
 from kernelmate.backends.emulator.bulk import CHUNK, FROM, TO, Completion, site_number
+from kernelmate.backends.emulator.happens_before import SCOPES
 from kernelmate.backends.emulator.instructions.memory import REDUCTIONS
 from kernelmate.backends.emulator.lanes import Group
-from kernelmate.backends.emulator.link import Linked
-from kernelmate.backends.emulator.machine import Machine, Site
+from kernelmate.backends.emulator.link import LinkedKernel
+from kernelmate.backends.emulator.load_store import Addressing
+from kernelmate.backends.emulator.machine import Machine, MemoryInstruction
 from kernelmate.backends.emulator.operations import TensorCopy
-from kernelmate.backends.emulator.order import SCOPES
 from kernelmate.backends.emulator.program import Address, Position
 from kernelmate.backends.emulator.registers import Bound, Value, spread
-from kernelmate.backends.emulator.transfer import Addressing
 from kernelmate.backends.emulator.types import DTYPES, SIZES, UNSIGNED, Array
 from kernelmate.backends.launch_objects import TENSOR_MAP_BYTES, TensorMap, tensor_element
 from kernelmate.records import FindingCode
@@ -49,7 +49,7 @@ _SHARED_ALIGNMENT = 128
 """Alignment of a box in shared memory in bytes (PTX ISA, Tensors, Bounding Box)."""
 
 
-def encoded(tensor_map: TensorMap, address: int) -> Array:
+def encoded_tensor_map(tensor_map: TensorMap, address: int) -> Array:
     """Returns the 128 bytes of a tensor map of an array at an address."""
     item = numpy_dtype(tensor_map.dtype).itemsize
     record = np.zeros((), _LAYOUT)
@@ -176,7 +176,7 @@ class _TensorPorts:
             dtype = UNSIGNED[width // count]
             parts = (FROM, TO) if loads else (TO, FROM)
             sites = [
-                Site(
+                MemoryInstruction(
                     site_number(self._number, space, part),
                     "load" if part == FROM else "store",
                     width,
@@ -199,13 +199,13 @@ class _MapReader:
     """Reads tensor maps through generic addresses."""
 
     def __init__(
-        self, machine: Machine, linked: Linked, number: int, position: Position | None, place: Address
+        self, machine: Machine, linked: LinkedKernel, number: int, position: Position | None, place: Address
     ) -> None:
         self._machine = machine
         self._position = position
         self._words = [
             Addressing(
-                machine, linked, Site(number, "load", 8, 1, position, served=0), "generic",
+                machine, linked, MemoryInstruction(number, "load", 8, 1, position, served=0), "generic",
                 Address(place.base, place.offset + offset), _WORD,
             )
             for offset in range(0, TENSOR_MAP_BYTES, 8)
@@ -243,12 +243,12 @@ class _MapReader:
 
 
 def bind_tensor_copy(
-    operation: TensorCopy, machine: Machine, linked: Linked, number: int, position: Position | None
+    operation: TensorCopy, machine: Machine, linked: LinkedKernel, number: int, position: Position | None
 ) -> Bound:
     """Binds a copy of boxes as a function of the active lanes."""
     maps = _MapReader(machine, linked, number, position, operation.map)
     coordinates = [machine.registers.read(operand, "s32") for operand in operation.coordinates]
-    probe = Site(
+    probe = MemoryInstruction(
         site_number(number, "shared", TO), "store" if operation.loads else "load", _SHARED_ALIGNMENT, 16, position
     )
     start = Addressing(machine, linked, probe, operation.shared_space, operation.shared, _WORD)

@@ -17,7 +17,7 @@ import numpy as np
 
 from kernelmate.backends.emulator.access import GlobalPort
 from kernelmate.backends.emulator.lanes import Group
-from kernelmate.backends.emulator.machine import Machine, Site
+from kernelmate.backends.emulator.machine import Machine, MemoryInstruction
 from kernelmate.backends.emulator.operations import SurfaceAccess, TextureFetch
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.registers import Bound, spread
@@ -79,7 +79,9 @@ class _Objects:
         return ""
 
 
-def _texels(machine: Machine, site: Site, texture: Texture, address: int, lanes: Array, numbers: Array) -> Array:
+def _texels(
+    machine: Machine, site: MemoryInstruction, texture: Texture, address: int, lanes: Array, numbers: Array
+) -> Array:
     """Returns the texels with these numbers, a row for each entry of `lanes` and a column for each channel."""
     dtype = numpy_dtype(texture.dtype)
     size = dtype.itemsize * texture.channels
@@ -132,7 +134,7 @@ def bind_fetch(operation: TextureFetch, machine: Machine, number: int, position:
             if operation.layered:
                 layer = np.minimum(coordinates.pop(0).astype(np.int64), texture.layers - 1)
             size = numpy_dtype(texture.dtype).itemsize * texture.channels
-            site = Site(number, "load", size, texture.channels, position, read_only=True)
+            site = MemoryInstruction(number, "load", size, texture.channels, position, read_only=True)
             fetch = _Fetch(machine, site, texture, address, lanes[mine], layer)
             found = (
                 fetch.linear_memory(coordinates[0])
@@ -154,7 +156,7 @@ class _Fetch:
     """One fetch by the lanes of one texture."""
 
     def __init__(
-        self, machine: Machine, site: Site, texture: Texture, address: int, lanes: Array, layer: Array
+        self, machine: Machine, site: MemoryInstruction, texture: Texture, address: int, lanes: Array, layer: Array
     ) -> None:
         self.machine, self.site, self.texture, self.address = machine, site, texture, address
         self.lanes, self.layer = lanes, layer
@@ -248,7 +250,7 @@ def bind_surface(operation: SurfaceAccess, machine: Machine, number: int, positi
                 operation, machine, position, texture, lanes[mine], [one[mine] for one in given], part.itemsize * count
             )
             item = min(numpy_dtype(texture.dtype).itemsize, part.itemsize)
-            _access(operation, machine, Site(number, "load" if operation.loads else "store", item, 1, position),
+            _access(operation, machine, MemoryInstruction(number, "load" if operation.loads else "store", item, 1, position),
                     address + places, lanes[mine[kept]], values, mine[kept])  # fmt: skip
         for target, column in zip(targets, values.T, strict=False):
             if target is not None:
@@ -295,7 +297,13 @@ def _surface_bytes(
 
 
 def _access(
-    operation: SurfaceAccess, machine: Machine, site: Site, places: Array, lanes: Array, values: Array, rows: Array
+    operation: SurfaceAccess,
+    machine: Machine,
+    site: MemoryInstruction,
+    places: Array,
+    lanes: Array,
+    values: Array,
+    rows: Array,
 ) -> None:
     """Loads to, or stores from, some rows of `values`, in parts of the site's size."""
     if not len(rows):

@@ -23,7 +23,7 @@ from kernelmate.backends.emulator.lanes import Lanes
 from kernelmate.backends.emulator.types import Array
 
 if TYPE_CHECKING:
-    from kernelmate.backends.emulator.order import Order
+    from kernelmate.backends.emulator.happens_before import Order
 
 CTA, CLUSTER, GPU, SYS = 1, 2, 3, 4
 """Memory scopes, wider ones larger. Each includes the narrower ones; the device is all that runs here."""
@@ -272,7 +272,7 @@ class Visibility:
             log = self._logs[address] = _Log()
         releases_of = {int(self._lanes.block[lane]): published}
         if self._order.clusters is not None:
-            # A thread passes on what the barrier of its cluster has told it.
+            # A thread's release includes the order that the barrier of its cluster established.
             for block, stamps in self._order.clusters.known_blocks(lane):
                 own = releases_of.get(block, {})
                 releases_of[block] = {level: np.maximum(own.get(level, stamps), stamps) for level in published}

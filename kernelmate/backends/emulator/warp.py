@@ -8,7 +8,7 @@ import numpy as np
 
 from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.machine import Machine
-from kernelmate.backends.emulator.operations import ActiveMask, Elect, Match, Shuffle, Vote, WarpReduce
+from kernelmate.backends.emulator.operations import ActiveMask, ElectLane, Match, Shuffle, Vote, WarpReduce
 from kernelmate.backends.emulator.program import Operand, Position
 from kernelmate.backends.emulator.registers import Bound, ConstantOperand, LaneOperand, spread
 from kernelmate.backends.emulator.types import DTYPES, Array
@@ -151,9 +151,9 @@ def bind_vote(operation: Vote, machine: Machine) -> Bound:
 
 
 def bind_active_mask(operation: ActiveMask, machine: Machine) -> Bound:
-    """`activemask`: lanes that run together, which the hardware chooses; here all, or those of `Surroundings.apart`."""
+    """`activemask`: lanes that run together, which the hardware chooses; here all, or those of `LaunchEnvironment.apart`."""
     target = machine.registers.target(operation.result, "b32")
-    apart = 1 if machine.surroundings is None else machine.surroundings.apart
+    apart = 1 if machine.environment is None else machine.environment.apart
     lane = np.arange(32)
     together = np.bitwise_or.reduce(np.where((lane[:, None] - lane) % apart == 0, 1 << lane, 0), axis=1).astype(
         np.uint32
@@ -202,7 +202,7 @@ def bind_match(operation: Match, machine: Machine) -> Bound:
     return run
 
 
-def bind_elect(operation: Elect, machine: Machine) -> Bound:
+def bind_elect(operation: ElectLane, machine: Machine) -> Bound:
     """`elect.sync`: which lane is the hardware's choice, always the same for a mask; here it is the first."""
     registers = machine.registers
     members = Members(machine, operation.mask)

@@ -1,7 +1,7 @@
 """Binds `wgmma.mma_async`, which four warps execute together, and reads its matrices in shared memory.
 
 A product is computed when it is issued: what a kernel may not do before it has waited is a finding (`register_order`,
-`watch`). Products are exact, and their sum with the accumulator is rounded once, as in `matrices`. A warp's part of D, and
+`access_monitor`). Products are exact, and their sum with the accumulator is rounded once, as in `matrices`. A warp's part of D, and
 of A in registers, is laid out as for the `mma.sync` of its 16 rows: PTX ISA 8.7, "Register Fragments" of wgmma.
 
 Source of descriptors, canonical layouts and swizzles: PTX ISA 8.7, "Asynchronous Warpgroup Level Matrix Shared Memory
@@ -20,8 +20,8 @@ import numpy as np
 
 from kernelmate.backends.emulator.findings import plural
 from kernelmate.backends.emulator.lanes import WARPGROUP, Group
-from kernelmate.backends.emulator.machine import Machine, Site
-from kernelmate.backends.emulator.matrices import Layout, elements_of, left, sums
+from kernelmate.backends.emulator.machine import Machine, MemoryInstruction
+from kernelmate.backends.emulator.matrices import Layout, elements_of, fragment_of_a, fragment_of_sums
 from kernelmate.backends.emulator.matrix_operations import WarpgroupMultiply, WarpgroupOrder
 from kernelmate.backends.emulator.program import Operand, Position
 from kernelmate.backends.emulator.registers import Bound, LaneOperand, Value
@@ -195,7 +195,7 @@ class SharedMatrix:
     """A matrix operand in shared memory: (extent, inner) elements, of A or of B transposed."""
 
     def __init__(
-        self, descriptor: Operand, kind: str, extent: int, *, transposed: bool, machine: Machine, site: Site
+        self, descriptor: Operand, kind: str, extent: int, *, transposed: bool, machine: Machine, site: MemoryInstruction
     ) -> None:  # fmt: skip
         self._machine, self._site = machine, site
         self._value = machine.registers.read(descriptor, "b64")
@@ -273,7 +273,7 @@ class RegisterMatrix:
         self._values = [machine.registers.read(operand, "b32") for operand in operands]
         self._kind = kind
         each, packed = (inner // 32, 1) if kind == _BITS else (inner, 4 // SIZES[kind])
-        self._fragment = WarpgroupFragment(left(_WARP_ROWS, each, packed), packed)
+        self._fragment = WarpgroupFragment(fragment_of_a(_WARP_ROWS, each, packed), packed)
 
     def read(self, lanes: Array) -> Array:
         """Returns the matrices of some warpgroups as numbers, (warpgroups, 64, inner)."""
@@ -301,7 +301,7 @@ class Accumulator:
         self._accumulates = registers.read(operation.accumulates, "pred")
         self._dtype: np.dtype[Any] = DTYPES[operation.result_kind]
         packed = 4 // self._dtype.itemsize
-        self._fragment = WarpgroupFragment(sums(_WARP_ROWS, operation.shape[1]), packed)
+        self._fragment = WarpgroupFragment(fragment_of_sums(_WARP_ROWS, operation.shape[1]), packed)
         self._saturates = operation.saturates
 
     def add(self, product: Array, lanes: Array) -> None:
@@ -334,7 +334,7 @@ def bind_warpgroup_multiply(
     """Binds `wgmma.mma_async` as a function of the active lanes."""
     rows, columns, inner = operation.shape
     # `served` 0: tensor cores read shared memory, not the data path whose wavefronts are counted.
-    site = Site(number, "load", CHUNK, 1, position, proxy="product", served=0)
+    site = MemoryInstruction(number, "load", CHUNK, 1, position, proxy="product", served=0)
     warpgroups = Warpgroups(machine, position)
 
     def shared(descriptor: Operand, side: int, extent: int) -> SharedMatrix:

@@ -3,7 +3,7 @@
 import sys
 
 try:
-    import kernelmate.capture.noting  # noqa: F401 -- and NumPy with it
+    import kernelmate.capture.recorder  # noqa: F401 -- and NumPy with it
 except ImportError as error:
     raise ImportError(
         f"kernelmate capture: the Python of this program, {sys.executable}, lacks KernelMate or a part of it ({error}). "

@@ -1,8 +1,8 @@
-"""Stands in front of Triton in a program that `kernelmate capture` runs without a GPU."""
+"""Wrapper of Triton in a program that `kernelmate capture` runs without a GPU."""
 
 import kernelmate_here  # noqa: F401 -- first, since it explains a failure
 
-from kernelmate.capture.in_front import is_captured, real_module
+from kernelmate.capture.library_wrappers import is_captured, real_module
 
 real_module("triton")
 if is_captured():

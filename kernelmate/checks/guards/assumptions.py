@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from kernelmate.checks.case_records import CaseRecord
 from kernelmate.checks.causes import size_text
-from kernelmate.checks.directed import SizeLookup
+from kernelmate.checks.condition_sizes import SizeLookup
 from kernelmate.records import Contract, Finding, FindingCode, Severity
 from kernelmate.source.conditions import Condition
 from kernelmate.source.size_expressions import Lookup, SizeExpression
@@ -62,7 +62,7 @@ def _broken(
             return _said(condition, record, where, compared=compared)
     if known or not must:
         return None
-    return "note", f"the compiler is told `{condition.text}`, which no size here could be held against"
+    return "note", f"the compiler may assume `{condition.text}`, which could be tested at no size"
 
 
 def _said(condition: Condition, record: CaseRecord, where: str, *, compared: bool) -> tuple[Severity, str]:
@@ -71,7 +71,7 @@ def _said(condition: Condition, record: CaseRecord, where: str, *, compared: boo
         severity = "note"
     return (
         severity,
-        f"the compiler is told `{condition.text}`, which is false at {where}: its code may do anything there",
+        f"the compiler may assume `{condition.text}`, which is false at {where}: its code may do anything there",
     )
 
 

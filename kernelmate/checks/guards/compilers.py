@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from kernelmate.compiler.prelude import STD_NAMES, prelude_for
 from kernelmate.compiler.preprocessor import macros_of
-from kernelmate.source.tokens import Lexed, Token, lex
+from kernelmate.source.tokens import LexedText, Token, lex
 
 ARCH = "__CUDA_ARCH__"
 
@@ -98,7 +98,7 @@ def _is_computed_with(name: str, line: Line) -> bool:
     return any(text not in _PASSED_ON for text in around)
 
 
-def _lines(lexed: Lexed) -> Iterator[Line]:
+def _lines(lexed: LexedText) -> Iterator[Line]:
     """Yields the tokens of each line; a preprocessor line includes its continuation lines."""
     line: list[Token] = []
     for token in lexed.tokens:
@@ -119,7 +119,7 @@ def _words(line: Sequence[Token]) -> tuple[str, ...]:
     return tuple(token.text for token in line)
 
 
-def _around_includes(lexed: Lexed) -> frozenset[int]:
+def _around_includes(lexed: LexedText) -> frozenset[int]:
     """Returns the conditional directives, by number of their preprocessor line, that enclose only `#include` lines."""
     found: set[int] = set()
     opened: list[tuple[list[int], bool]] = []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kernelmate.checks.case_launches import LaunchOutcome
 from kernelmate.checks.precision import same_bits
-from kernelmate.checks.trials import LaunchOutcome
 
 
 def find(first: LaunchOutcome, other: LaunchOutcome, apart: Iterable[str]) -> tuple[str, str] | None:

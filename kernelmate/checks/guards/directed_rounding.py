@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from kernelmate.checks.case_launches import LaunchOutcome
 from kernelmate.checks.guards.single_units import MOST_ELSEWHERE, half_unit
 from kernelmate.checks.precision import Arrays, limits, wide
-from kernelmate.checks.trials import LaunchOutcome
 
 FEWEST = 64
 """Minimum number of elements with rounding errors."""

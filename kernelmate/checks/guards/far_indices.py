@@ -19,7 +19,7 @@ from kernelmate.backends.emulator.backend import decoded_of, launch_failure
 from kernelmate.backends.emulator.far_blocks import (
     MOST_BYTES,
     PERIOD,
-    FarResult,
+    SampledBlocksResult,
     has_atomics,
     is_foldable,
     run_blocks,
@@ -192,14 +192,14 @@ def _combines(version: Version) -> bool:
     return has_atomics(decoded_of(version.compiled.ptx, version.compiled.lowered_name))
 
 
-def _near(version: Version, contract: Contract, target: Target) -> FarResult | None:
+def _near(version: Version, contract: Contract, target: Target) -> SampledBlocksResult | None:
     """Returns the result of some blocks where indices in 32 bits and in float32 are exact; None if they do not end."""
     size = next(_sizes(contract, (NEAR_ELEMENTS,)), None)
     result = None if size is None else _result(version, contract, size, target)
     return result if result is not None and result.ended else None
 
 
-def _result(version: Version, contract: Contract, size: Size, target: Target) -> FarResult | None:
+def _result(version: Version, contract: Contract, size: Size, target: Target) -> SampledBlocksResult | None:
     """Returns the result of some blocks at a size; None if they cannot be run by themselves."""
     try:
         decoded = decoded_of(version.compiled.ptx, version.compiled.lowered_name)
@@ -235,7 +235,9 @@ def _content(name: str, dtype: np.dtype[np.generic], count: int) -> Array:
     return rng.integers(0, 2, count).astype(dtype)
 
 
-def _different(name: str, mine: FarResult, theirs: FarResult, near: Callable[[], FarResult | None]) -> str | None:
+def _different(
+    name: str, mine: SampledBlocksResult, theirs: SampledBlocksResult, near: Callable[[], SampledBlocksResult | None]
+) -> str | None:
     """Returns a sentence on elements of an array that the version stores otherwise than the baseline, or not at all."""
     (others, want), (places, got) = theirs.stored[name], mine.stored.get(name, (np.zeros(0, np.int64),) * 2)
     both, here, there = np.intersect1d(places, others, return_indices=True)

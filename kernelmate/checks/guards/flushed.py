@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 
+from kernelmate.checks.case_launches import LaunchOutcome
 from kernelmate.checks.precision import Array, Arrays, is_float, limits, on_device, wide
-from kernelmate.checks.trials import LaunchOutcome
 from kernelmate.records import Contract
 
 LEAST_STEPS = 8

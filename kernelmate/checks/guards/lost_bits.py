@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 
+from kernelmate.checks.case_launches import LaunchOutcome
 from kernelmate.checks.precision import Array, Arrays, flat, is_float, limits, on_device, words
-from kernelmate.checks.trials import LaunchOutcome
 from kernelmate.records import FindingCode
 
 _TYPED = r"\.(?:[\w.]*\.)?(?:bf16x?2?|f16x?2?|f32|f64|tf32)\b"

@@ -8,9 +8,9 @@ import numpy as np
 
 from kernelmate.checks import perturbation
 from kernelmate.checks.answers import ExpectedOutputs
+from kernelmate.checks.case_launches import LaunchOutcome
 from kernelmate.checks.compare import Difference, nan_in
 from kernelmate.checks.precision import Array, Arrays, is_inexact, wide
-from kernelmate.checks.trials import LaunchOutcome
 
 LEAST_BYTES = 4
 """Minimum size in bytes of the types of positions and counts."""

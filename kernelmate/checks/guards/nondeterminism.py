@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from kernelmate.checks.case_launches import LaunchOutcome, still_poisoned
 from kernelmate.checks.evaluations import Expected
 from kernelmate.checks.precision import is_inexact, same_bits, wide
-from kernelmate.checks.trials import LaunchOutcome, still_poisoned
 from kernelmate.records import Contract
 
 

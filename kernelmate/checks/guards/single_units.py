@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from kernelmate.checks.case_launches import LaunchOutcome
 from kernelmate.checks.precision import Array, Arrays, is_float, limits, on_device, wide
-from kernelmate.checks.tolerances import STORE_UNITS, Allowed
-from kernelmate.checks.trials import LaunchOutcome
+from kernelmate.checks.tolerances import STORE_UNITS, MaximumErrors
 
 MOST_TERMS = 4.0
 """Maximum number of inputs per element: sums of more terms may be off by any fraction of a unit at few elements."""
@@ -27,7 +27,7 @@ MOST_SHARE, FEWEST = 1 / 32, 256
 """Maximum share of wrong elements in an output, and minimum number of elements of an output."""
 
 
-def exact(got: Array, want: Array, allowed: Allowed, name: str) -> Array | None:
+def exact(got: Array, want: Array, allowed: MaximumErrors, name: str) -> Array | None:
     """Returns the error per element that arithmetic may add to rounding; None if the baseline rounds otherwise.
 
     The baseline's output must be of 16 bits, and rounded to nearest at every element.
@@ -43,7 +43,7 @@ def exact(got: Array, want: Array, allowed: Allowed, name: str) -> Array | None:
     return nearest(got, want, allowed, name)
 
 
-def nearest(got: Array, want: Array, allowed: Allowed, name: str) -> Array | None:
+def nearest(got: Array, want: Array, allowed: MaximumErrors, name: str) -> Array | None:
     """Returns as `exact`, for an output of at most 16 bits, of any length and number of terms."""
     if got.dtype.itemsize > 2 or not is_float(got.dtype) or on_device(want):
         return None

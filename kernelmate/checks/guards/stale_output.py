@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from kernelmate.checks.case_launches import LaunchOutcome, still_poisoned
 from kernelmate.checks.precision import same_bits
-from kernelmate.checks.trials import LaunchOutcome, still_poisoned
 from kernelmate.records import Contract
 
 

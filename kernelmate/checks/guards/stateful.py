@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kernelmate.checks.case_launches import Bench, LaunchOutcome
 from kernelmate.checks.precision import same_bits
-from kernelmate.checks.trials import Bench, LaunchOutcome
 from kernelmate.records import Contract, Size
 
 

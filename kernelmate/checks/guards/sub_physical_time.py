@@ -19,7 +19,7 @@ SECTOR_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class LeastWork:
+class MinimumWork:
     """Minimum work of one launch.
 
     Attributes:
@@ -41,7 +41,7 @@ class TimeBound:
     why: str
 
 
-def need_of(contract: Contract, result: RunResult, flops: Mapping[str, float]) -> LeastWork:
+def need_of(contract: Contract, result: RunResult, flops: Mapping[str, float]) -> MinimumWork:
     """Computes the minimum work of a launch.
 
     A correct launch writes its outputs completely. If the launch was counted, the loaded bytes are the smaller of its
@@ -59,12 +59,12 @@ def need_of(contract: Contract, result: RunResult, flops: Mapping[str, float]) -
     )
     counters = result.counters
     if counters is None or counters.global_load_sectors is None or result.footprint_bytes is None:
-        return LeastWork(0.0, float(written_only), flops)
+        return MinimumWork(0.0, float(written_only), flops)
     read = min(SECTOR_BYTES * counters.global_load_sectors, max(result.footprint_bytes - written_only, 0))
-    return LeastWork(float(read), float(written_only), flops)
+    return MinimumWork(float(read), float(written_only), flops)
 
 
-def least_warm(need: LeastWork, peaks: Peaks, l2_bytes: int) -> TimeBound:
+def least_warm(need: MinimumWork, peaks: Peaks, l2_bytes: int) -> TimeBound:
     """Returns the minimum time of a launch with a warm L2, which holds as much of its data as fits."""
     beyond = max(need.read_bytes - l2_bytes, 0.0)
     bounds = [
@@ -75,14 +75,14 @@ def least_warm(need: LeastWork, peaks: Peaks, l2_bytes: int) -> TimeBound:
     return max(bounds, key=lambda bound: bound.us)
 
 
-def least_cold(need: LeastWork, peaks: Peaks, l2_bytes: int) -> TimeBound:
+def least_cold(need: MinimumWork, peaks: Peaks, l2_bytes: int) -> TimeBound:
     """Returns the minimum time of a launch with a cold L2 that may keep its writes."""
     moved = need.read_bytes + max(need.written_bytes - l2_bytes, 0.0)
     bounds = [TimeBound(moved / peaks.dram_bytes, f"the {_bytes(moved)} that it must move at peak DRAM bandwidth"), *_operations(need, peaks)]  # fmt: skip
     return max(bounds, key=lambda bound: bound.us)
 
 
-def find(timing: Timing, need: LeastWork, peaks: Peaks, l2_bytes: int) -> str | None:
+def find(timing: Timing, need: MinimumWork, peaks: Peaks, l2_bytes: int) -> str | None:
     """Returns a sentence if a measured time is below the minimum; None otherwise and for times that were not measured.
 
     Args:
@@ -108,7 +108,7 @@ def _sentence(time: str, bound: TimeBound) -> str:
     )
 
 
-def _operations(need: LeastWork, peaks: Peaks) -> list[TimeBound]:
+def _operations(need: MinimumWork, peaks: Peaks) -> list[TimeBound]:
     return [
         TimeBound(count / peaks.flops[name], f"{count:.3g} {name} operations at peak rate")
         for name, count in need.flops.items()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kernelmate.checks.case_launches import LaunchOutcome
 from kernelmate.checks.inputs import only_written
-from kernelmate.checks.trials import LaunchOutcome
 from kernelmate.records import Contract
 
 

@@ -265,7 +265,7 @@ Named = tuple[str, int | None]
 _AUTHOR = re.compile(r"\brecipe:([a-z0-9+#-]+)")
 
 
-def taken(request: SuggestRequest, steps: Sequence[Step]) -> tuple[SuggestRequest, list[str]]:
+def with_steps(request: SuggestRequest, steps: Sequence[Step]) -> tuple[SuggestRequest, list[str]]:
     """Applies steps to a request, and returns it with the reason of each.
 
     Raises:
@@ -280,12 +280,12 @@ def taken(request: SuggestRequest, steps: Sequence[Step]) -> tuple[SuggestReques
         candidate = next(islice(REWRITES[name].candidates(request), number, None), None)
         if candidate is None:
             raise UndecodableAnswer(f"The recipe {name} has no variant {number} here.")
-        request = after(request, candidate)
+        request = with_candidate(request, candidate)
         whys.append(candidate.why)
     return request, whys
 
 
-def after(request: SuggestRequest, candidate: Candidate) -> SuggestRequest:
+def with_candidate(request: SuggestRequest, candidate: Candidate) -> SuggestRequest:
     """Returns the request with a candidate in place of its kernel."""
     return replace(request, kernel=candidate.kernel, contract=candidate.contract)
 
@@ -334,7 +334,7 @@ def _path(
             if (candidate.kernel.unit.text, launch_of(candidate.contract)) == (goal.text, goal.launch):
                 return [(name, number)]
             continue
-        rest = _path(after(request, candidate), goal, names[1:], left)
+        rest = _path(with_candidate(request, candidate), goal, names[1:], left)
         if rest is not None:
             return [(name, number), *rest]
     return None

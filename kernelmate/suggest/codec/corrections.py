@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 
-from kernelmate.suggest.codec.lines import Canonical, CanonicalLine, is_word
+from kernelmate.suggest.codec.lines import CanonicalLine, CanonicalUnit, is_word
 from kernelmate.suggest.codec.names import KEYWORDS, is_fixed, is_known, is_type
 
 NEAR, CLEARER = 0.7, 0.1
@@ -28,7 +28,7 @@ _TYPE_WORDS = KEYWORDS & frozenset(
 Changed = Sequence[CanonicalLine | list[str]]
 
 
-def named(old: Canonical, changed: Changed) -> dict[str, str]:
+def named(old: CanonicalUnit, changed: Changed) -> dict[str, str]:
     """Returns the corrections of undeclared names in new lines, from each name to a declared one.
 
     A name is corrected to the declared name that is by far the most similar; or if it is the only undeclared name, to
@@ -59,7 +59,7 @@ def renamed(changed: Changed, meant: Mapping[str, str]) -> list[CanonicalLine | 
     return [line if isinstance(line, CanonicalLine) else [meant.get(text, text) for text in line] for line in changed]
 
 
-def undeclared(old: Canonical, changed: Changed, words: set[str]) -> str | None:
+def undeclared(old: CanonicalUnit, changed: Changed, words: set[str]) -> str | None:
     """Returns the first of the given words that new lines use without a declaration."""
     declared = set(_declarations(changed)) | {text for line in old.lines for text in line.texts}
     uses = _uses(line for line in changed if isinstance(line, list))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
-from kernelmate.suggest.codec.lines import Canonical, CanonicalLine, Item
+from kernelmate.suggest.codec.lines import CanonicalLine, CanonicalUnit, Item
 from kernelmate.suggest.codec.spelling import SpacingStyle, needs_blank, spaced
 from kernelmate.suggest.codec.writing import OutputToken, TokenWriter, style_of
 
@@ -15,7 +15,7 @@ MOST_PAIRS = 3000
 """Largest number of line pairs compared in one edit; in larger edits every line counts as new."""
 
 
-def put_back(old: Canonical, changed: Sequence[CanonicalLine | list[str]]) -> str:
+def put_back(old: CanonicalUnit, changed: Sequence[CanonicalLine | list[str]]) -> str:
     """Returns the unit's text with changed lines.
 
     Args:
@@ -29,7 +29,7 @@ def put_back(old: Canonical, changed: Sequence[CanonicalLine | list[str]]) -> st
 
 
 def replaced(
-    old: Canonical, edits: Sequence[tuple[int, int, Sequence[list[str]]]]
+    old: CanonicalUnit, edits: Sequence[tuple[int, int, Sequence[list[str]]]]
 ) -> Iterator[CanonicalLine | list[str]]:
     """Yields all lines of a unit after edits of the shown ones.
 
@@ -62,7 +62,7 @@ def replaced(
 # ------------------------------------------------------------------------------------------------------ alignment
 
 
-def _tokens(old: Canonical, changed: Sequence[CanonicalLine | list[str]], style: SpacingStyle) -> list[OutputToken]:
+def _tokens(old: CanonicalUnit, changed: Sequence[CanonicalLine | list[str]], style: SpacingStyle) -> list[OutputToken]:
     """Returns all tokens of the new text in order; tokens of changed lines are matched with the old ones."""
     kept = {id(line) for line in changed if isinstance(line, CanonicalLine)}
     depths = _depths(old)
@@ -93,7 +93,7 @@ def _tokens(old: Canonical, changed: Sequence[CanonicalLine | list[str]], style:
     return tokens
 
 
-def _depths(old: Canonical) -> dict[int, int]:
+def _depths(old: CanonicalUnit) -> dict[int, int]:
     """Returns the brace depth of each line, counting braces that the author omitted."""
     found: dict[int, int] = {}
     depth = 0

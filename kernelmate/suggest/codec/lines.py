@@ -120,7 +120,7 @@ class CanonicalLine:
 
 
 @dataclass(slots=True)
-class Canonical:
+class CanonicalUnit:
     """A unit in canonical form, with its tokens."""
 
     tokens: Tokens

@@ -30,7 +30,7 @@ from kernelmate.suggest.codec.applicable import (
     offer_tokens,
     offered,
     path,
-    taken,
+    with_steps,
 )
 from kernelmate.suggest.codec.base import (
     STARTER,
@@ -45,7 +45,7 @@ from kernelmate.suggest.codec.chat import request_of
 from kernelmate.suggest.codec.edits import LINE, MOST_LINES, Edit, line_token
 from kernelmate.suggest.codec.heads import HEAD_WORDS, format_head, head_changed, parameter_names
 from kernelmate.suggest.codec.layout import put_back, replaced
-from kernelmate.suggest.codec.lines import Canonical, CanonicalLine, Regions, regions
+from kernelmate.suggest.codec.lines import CanonicalLine, CanonicalUnit, Regions, regions
 from kernelmate.suggest.codec.names import in_parameters, placeholders, values_of
 from kernelmate.suggest.codec.requests import launch_of
 from kernelmate.suggest.codec.shown import (
@@ -246,7 +246,7 @@ class MixedQuestion:
             raise NotEncodable("The version is the one that was asked about.")
         return answer
 
-    def _must_keep_order(self, unit: Canonical, count: int, edits: Sequence[Edit]) -> None:
+    def _must_keep_order(self, unit: CanonicalUnit, count: int, edits: Sequence[Edit]) -> None:
         """Checks that new lines above the head and edits of the body keep the order of hidden lines.
 
         `count` is the number of new lines.
@@ -274,7 +274,7 @@ class MixedQuestion:
             version = version_of(self.question, self._changed(program), program.launch)
             if not program.steps:
                 return replace(said, version=version)
-            request, whys = taken(assumed(_asked_anew(self.question, version)), program.steps)
+            request, whys = with_steps(assumed(_asked_anew(self.question, version)), program.steps)
         own = version != CodecVersion(self.question.text, self.question.launch)
         version = CodecVersion(request.kernel.unit.text, launch_of(request.contract))
         taken_steps = "recipe:" + "+".join(f"{name}#{number}" for name, number in program.steps)

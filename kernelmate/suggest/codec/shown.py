@@ -14,7 +14,7 @@ from kernelmate.source import change_launch, find_kernels, parse_contract, text_
 from kernelmate.suggest.codec import header
 from kernelmate.suggest.codec.base import CodecLaunch, CodecVersion, NotEncodable, Question, UndecodableAnswer
 from kernelmate.suggest.codec.edits import MOST_LINES
-from kernelmate.suggest.codec.lines import Canonical, CanonicalLine, mark_object_macros, read_tokens
+from kernelmate.suggest.codec.lines import CanonicalLine, CanonicalUnit, mark_object_macros, read_tokens
 from kernelmate.suggest.codec.names import Placeholders
 from kernelmate.suggest.codec.spelling import dense
 from kernelmate.suggest.codec.splitting import canonical
@@ -42,7 +42,7 @@ class ShownLines:
     """
 
     question: Question
-    unit: Canonical
+    unit: CanonicalUnit
     names: Placeholders
     lines: tuple[str, ...]
 
@@ -62,7 +62,7 @@ class ShownLines:
         names = Placeholders.of([line.texts for line in shown], question.seed, replace=hides)
         return cls(question, unit, names, tuple(dense(names.hide(line.texts)) for line in shown))
 
-    def compared(self, after: CodecVersion) -> tuple[Canonical, list[str]]:
+    def compared(self, after: CodecVersion) -> tuple[CanonicalUnit, list[str]]:
         """Returns a version in canonical form, and its shown lines with the question's placeholders.
 
         Raises:
@@ -184,11 +184,11 @@ def _in_literal(line: str, place: int) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _canonical(text: str, kernel: str) -> Canonical:
+def _canonical(text: str, kernel: str) -> CanonicalUnit:
     return canonical(text, kernel)
 
 
-def _hidden(unit: Canonical, relaunched: bool) -> list[list[str]]:
+def _hidden(unit: CanonicalUnit, relaunched: bool) -> list[list[str]]:
     """Returns the tokens of hidden lines.
 
     With `relaunched`, launch parameters are left out, since they follow the contract.
@@ -223,7 +223,7 @@ def _split_angles(texts: Sequence[str]) -> list[str]:
     return joined
 
 
-def places_of(unit: Canonical) -> dict[int, int]:
+def places_of(unit: CanonicalUnit) -> dict[int, int]:
     """Returns the number of the shown line for each line of the text; blank and hidden lines have none."""
     starts: list[int] = []
     line = 1

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 
 from kernelmate.suggest.codec.lines import (
-    Canonical,
     CanonicalLine,
+    CanonicalUnit,
     Item,
     Tokens,
     Unbalanced,
@@ -29,7 +29,7 @@ _RECORDS = frozenset({"struct", "class", "union", "enum"})
 _AFTER_PARAMETERS = frozenset({")", "const", "noexcept", "override", "final", "mutable"})
 
 
-def canonical(text: str, kernel: str) -> Canonical:
+def canonical(text: str, kernel: str) -> CanonicalUnit:
     """Returns the canonical form of a unit around one kernel.
 
     The function raises no errors: text that is not C++ is split by punctuation.
@@ -43,7 +43,7 @@ def canonical(text: str, kernel: str) -> Canonical:
             raise Unbalanced
     except (Unbalanced, RecursionError):
         lines = list(flat(tokens))
-    return Canonical(tokens, lines)
+    return CanonicalUnit(tokens, lines)
 
 
 class _Splitter:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernelmate.suggest.codec.lines import Canonical, CanonicalLine
+from kernelmate.suggest.codec.lines import CanonicalLine, CanonicalUnit
 from kernelmate.suggest.codec.spelling import SpacingStyle
 
 WIDEST = 120
@@ -39,7 +39,7 @@ class OutputToken:
     deep: int | None = None
 
 
-def style_of(old: Canonical) -> SpacingStyle:
+def style_of(old: CanonicalUnit) -> SpacingStyle:
     """Detects the layout style of a unit's author."""
     gaps, texts = old.tokens.gaps, old.tokens.texts
     joined = "".join(gap + text for gap, text in zip(gaps, texts, strict=True))
@@ -58,7 +58,7 @@ def style_of(old: Canonical) -> SpacingStyle:
     return SpacingStyle(_step(old), left >= right, bare >= braced, same * 2 >= bare, tight)
 
 
-def _step(old: Canonical) -> str:
+def _step(old: CanonicalUnit) -> str:
     """Returns one indentation level: the most frequent difference of indentation between a line and its parent."""
     steps: Counter[str] = Counter()
     above: list[str] = []
@@ -75,7 +75,7 @@ def _step(old: Canonical) -> str:
     return steps.most_common(1)[0][0] if steps else "  "
 
 
-def _indent_of(old: Canonical, line: CanonicalLine) -> str | None:
+def _indent_of(old: CanonicalUnit, line: CanonicalLine) -> str | None:
     """Returns the indentation of a line that begins at the start of a text line; None for others."""
     index = line.items[0].place
     if index < 0:
@@ -90,7 +90,7 @@ def _indent_of(old: Canonical, line: CanonicalLine) -> str | None:
 class TokenWriter:
     """Writer of tokens as text."""
 
-    def __init__(self, old: Canonical, style: SpacingStyle) -> None:
+    def __init__(self, old: CanonicalUnit, style: SpacingStyle) -> None:
         self.gaps = [*old.tokens.gaps, old.tokens.tail]
         self.style = style
         self.depth = self.shift = 0

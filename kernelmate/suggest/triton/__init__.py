@@ -105,7 +105,7 @@ def _changed(request: SuggestRequest, base: Candidate) -> Iterator[Candidate]:
             made = settings.with_values(base.kernel, values, changes)
             label = ",".join(f"{name}={value}" for name, value in changes.items())
             if made is not None:
-                yield _candidate(base, label, settings.why(values, changes), *made)
+                yield _candidate(base, label, settings.change_reason(values, changes), *made)
 
 
 def _rewritten(request: SuggestRequest, recipe: TritonRecipe, base: Candidate) -> Iterator[Candidate]:

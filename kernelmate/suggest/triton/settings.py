@@ -82,7 +82,7 @@ def _has_stages(kernel: Kernel) -> bool:
     )
 
 
-def why(values: Mapping[str, str], changes: Mapping[str, str]) -> str:
+def change_reason(values: Mapping[str, str], changes: Mapping[str, str]) -> str:
     """Returns the reason of a change of values: the new ones and the old ones."""
     words = {"num_warps": "warps of a block", "num_stages": "stages of loads ahead"}
     changed = [f"{value} {words.get(name, f'as {name}')} in place of {values[name]}" for name, value in changes.items()]

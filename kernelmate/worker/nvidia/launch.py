@@ -66,8 +66,8 @@ def main(path: str) -> int:
 
 def _launch_all(job: LaunchJob) -> bool:
     from kernelmate.backends.cuda.backend import CudaBackend
+    from kernelmate.checks.case_launches import FIRST, Bench, PlannedLaunch, inputs_for
     from kernelmate.checks.styles import NORMAL
-    from kernelmate.checks.trials import FIRST, Bench, PlannedLaunch, inputs_for
 
     task = job.task
     backend = CudaBackend(job.device)

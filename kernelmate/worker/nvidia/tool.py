@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from kernelmate.compiler.places import find_tool
+from kernelmate.compiler.cuda_toolkit import find_tool
 from kernelmate.records import JudgeTask
 from kernelmate.worker.nvidia.launch import LaunchJob
 

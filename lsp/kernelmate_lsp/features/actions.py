@@ -17,16 +17,16 @@ from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Contract, Kernel, Verdict
 from kernelmate.report.chart import candidate_names
 from kernelmate.source import inference, parse_contract, write_contract
-from kernelmate_lsp.document_state import Benched, DocumentState, is_current
+from kernelmate_lsp.document_state import BenchmarkedText, DocumentState, is_current
 from kernelmate_lsp.edits import document_text, other_edits, workspace_edit
 from kernelmate_lsp.features import headers, writing
-from kernelmate_lsp.features.commands import CommandTarget, candidate_of, edit_of, follow, place_of
+from kernelmate_lsp.features.commands import CommandTarget, candidate_of, edit_of, place_of, run_with_progress
 from kernelmate_lsp.features.diagnostics import COMPILER, JUDGE
 from kernelmate_lsp.features.prompts import CHIPS
 from kernelmate_lsp.job_queue import QueuedJob
 from kernelmate_lsp.judging import OnStage
 from kernelmate_lsp.phrases import candidate_phrase, others_phrase
-from kernelmate_lsp.reading import DocumentKernel, Reading, has_contract, name_position
+from kernelmate_lsp.reading import DocumentKernel, DocumentKernels, has_contract, name_position
 from kernelmate_lsp.server import KernelmateServer
 
 REWRITE = "refactor.rewrite.kernelmate"
@@ -64,7 +64,7 @@ def _within(kind: str, wanted: str) -> bool:
     return kind == wanted or kind.startswith(f"{wanted}.")
 
 
-def _fixes(reading: Reading, diagnostics: Sequence[types.Diagnostic]) -> Iterator[types.CodeAction]:
+def _fixes(reading: DocumentKernels, diagnostics: Sequence[types.Diagnostic]) -> Iterator[types.CodeAction]:
     """Yields the replacements that diagnostics propose in their messages."""
     for one in diagnostics:
         meant = _MEANT.search(one.message)
@@ -95,7 +95,7 @@ def _repairs(
 
 
 def _of_kernel(
-    server: KernelmateServer, known: DocumentState, reading: Reading, spot: DocumentKernel
+    server: KernelmateServer, known: DocumentState, reading: DocumentKernels, spot: DocumentKernel
 ) -> Iterator[types.CodeAction]:
     data = {"uri": known.uri, "kernel": spot.id, "version": reading.version}
     yield from _contract(reading, spot)
@@ -121,7 +121,7 @@ def _of_kernel(
             yield types.CodeAction(title, f"{REWRITE}.{name}", data={**data, "recipe": name})
 
 
-def _contract(reading: Reading, spot: DocumentKernel) -> Iterator[types.CodeAction]:
+def _contract(reading: DocumentKernels, spot: DocumentKernel) -> Iterator[types.CodeAction]:
     if has_contract(spot.kernel):
         return
     if spot.kernel.unit.language == "python":
@@ -144,7 +144,7 @@ def _contract(reading: Reading, spot: DocumentKernel) -> Iterator[types.CodeActi
     yield types.CodeAction(label, f"{REWRITE}.addContract", edit=edit)
 
 
-def _require(reading: Reading, spot: DocumentKernel, known: DocumentState) -> Iterator[types.CodeAction]:
+def _require(reading: DocumentKernels, spot: DocumentKernel, known: DocumentState) -> Iterator[types.CodeAction]:
     """Yields an action that writes the size conditions a judged kernel relies on into its contract."""
     benched = known.benched.get(spot.id)
     if benched is None or benched.of is not None or not is_current(benched.kernel, spot):
@@ -210,12 +210,12 @@ async def _judged_edit(server: KernelmateServer, place: CommandTarget, recipe: s
         )
 
     title = f"{place.spot.kernel.name}: judging {recipe}"
-    judged = await follow(server, place.key, title, {}, work)
+    judged = await run_with_progress(server, place.key, title, {}, work)
     if judged is None:
         return None
     after, at = judged[1][0], time.time()
-    of_text = Benched(place.spot.kernel, judged[0], at)
-    place.known.learn(place.spot.id, of_text, [Benched(candidate.kernel, judged[1], at)])
+    of_text = BenchmarkedText(place.spot.kernel, judged[0], at)
+    place.known.learn(place.spot.id, of_text, [BenchmarkedText(candidate.kernel, judged[1], at)])
     if after.accepted is False:
         why = "; ".join(after.reasons[:2]) or "it was rejected"
         server.say(f"{recipe} was judged and is not offered: {why}", types.MessageType.Warning)

@@ -22,13 +22,13 @@ from kernelmate.errors import KernelmateError, UsageError
 from kernelmate.records import Judged, Verdict
 from kernelmate.report.json import error_json, verdicts_json
 from kernelmate.report.words import STAGES
-from kernelmate_lsp.document_state import Benched, DocumentState, SearchOutcome
+from kernelmate_lsp.document_state import BenchmarkedText, DocumentState, SearchOutcome
 from kernelmate_lsp.edits import document_text, other_edits, workspace_edit
 from kernelmate_lsp.features import diagnostics
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
 from kernelmate_lsp.judging import OnStage
 from kernelmate_lsp.phrases import candidate_phrase, others_phrase
-from kernelmate_lsp.reading import DocumentKernel, Reading
+from kernelmate_lsp.reading import DocumentKernel, DocumentKernels
 from kernelmate_lsp.server import KernelmateServer
 
 
@@ -114,7 +114,7 @@ class CommandTarget:
     """The document and kernel that a command applies to."""
 
     known: DocumentState
-    reading: Reading
+    reading: DocumentKernels
     spot: DocumentKernel
 
     @property
@@ -152,10 +152,10 @@ async def benchmark(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     def work(job: QueuedJob, tell: OnStage) -> tuple[Verdict, ...]:
         return server.judge.bench(job, place.spot.kernel, server.configuration_of(place.known.uri), tell)
 
-    verdicts = await follow(server, place.key, f"Benchmark {place.spot.kernel.name}", given, work)
+    verdicts = await run_with_progress(server, place.key, f"Benchmark {place.spot.kernel.name}", given, work)
     if verdicts is None:
         return None
-    place.known.learn(place.spot.id, Benched(place.spot.kernel, verdicts, time.time()))
+    place.known.learn(place.spot.id, BenchmarkedText(place.spot.kernel, verdicts, time.time()))
     await show_again(server, place)
     return verdicts_json(verdicts)
 
@@ -211,7 +211,7 @@ def edit_of(
     return workspace_edit(place.reading, changed, label, described, annotated=server.annotates, others=others)
 
 
-async def follow(
+async def run_with_progress(
     server: KernelmateServer,
     key: tuple[str, str, str],
     title: str,
@@ -253,16 +253,16 @@ def demand_trust(server: KernelmateServer) -> None:
 
 def register(server: KernelmateServer) -> None:
     """Registers the commands."""
-    offer(server, "kernelmate.benchmark", benchmark)
-    offer(server, "kernelmate.apply", apply)
+    register_command(server, "kernelmate.benchmark", benchmark)
+    register_command(server, "kernelmate.apply", apply)
 
 
-def offer(server: KernelmateServer, name: str, run: Run) -> None:
+def register_command(server: KernelmateServer, name: str, run: Run) -> None:
     """Registers a function as a command of this name."""
 
     @server.command(name)
     async def command(*given: Any) -> Any:
-        return await answered(server, run, _checked(name, given))
+        return await command_result(server, run, _checked(name, given))
 
 
 def _checked(name: str, given: tuple[Any, ...]) -> Mapping[str, Any]:
@@ -281,7 +281,7 @@ def _checked(name: str, given: tuple[Any, ...]) -> Mapping[str, Any]:
     return found
 
 
-async def answered(server: KernelmateServer, run: Run, given: Mapping[str, Any]) -> Any:
+async def command_result(server: KernelmateServer, run: Run, given: Mapping[str, Any]) -> Any:
     """Returns a command's result; an error that the user can act on is shown, and returned as a document."""
     try:
         return await run(server, given)

@@ -13,7 +13,7 @@ from kernelmate.source.document import KEYS
 from kernelmate.source.dtypes import c_type_dtype
 from kernelmate.source.pipelines import NOT_OF_PIPELINES
 from kernelmate.source.textures import SURFACE_WORDS, TEXTURE_WORDS, example_entry, object_kind
-from kernelmate_lsp.reading import Reading
+from kernelmate_lsp.reading import DocumentKernels
 from kernelmate_lsp.server import KernelmateServer
 
 KEY_HELP: dict[str, tuple[str, str]] = {
@@ -101,7 +101,7 @@ _TABLE = re.compile(r"\s*\[{1,2}\s*(?P<name>args|symbols|stages)\b[\w.\s]*\]")
 _ENTRY = re.compile(r"\s*(?P<name>\w+)\s*=\s*\"(?P<text>[^\"]*)\"")
 
 
-def complete(reading: Reading, line: int, column: int, *, snippets: bool) -> list[types.CompletionItem]:
+def complete(reading: DocumentKernels, line: int, column: int, *, snippets: bool) -> list[types.CompletionItem]:
     """Returns completions at a position; none outside contract blocks.
 
     Args:
@@ -131,7 +131,7 @@ def complete(reading: Reading, line: int, column: int, *, snippets: bool) -> lis
     return list(_sizes(block)) if _inside_text(written) else []
 
 
-def _block_at(reading: Reading, line: int) -> tuple[ContractBlock, int] | None:
+def _block_at(reading: DocumentKernels, line: int) -> tuple[ContractBlock, int] | None:
     """Returns the block whose TOML contains a line, and the index of the line in it."""
     for unit in dict.fromkeys(spot.kernel.unit for spot in reading.spots):
         for block in find_blocks(unit):

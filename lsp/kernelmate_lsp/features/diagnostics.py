@@ -10,9 +10,9 @@ from lsprotocol import types
 from kernelmate.errors import CompileTimeout, EnvironmentFailed, KernelmateError
 from kernelmate.records import Candidate, Diagnostic, Finding, FindingCode
 from kernelmate.source.cuda import UNCLOSED
-from kernelmate_lsp.document_state import Benched, CompileResult, DocumentState, LineMap, is_current
+from kernelmate_lsp.document_state import BenchmarkedText, CompileResult, DocumentState, LineMap, is_current
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
-from kernelmate_lsp.reading import DocumentKernel, Reading, name_position
+from kernelmate_lsp.reading import DocumentKernel, DocumentKernels, name_position
 from kernelmate_lsp.server import KernelmateServer
 
 COMPILER, CONTRACT, JUDGE = "nvrtc", "kernelmate", "kernelmate benchmark"
@@ -67,7 +67,7 @@ async def check(server: KernelmateServer, uri: str, delay_s: float, near: int) -
     await _collect_offers(server, known, reading)
 
 
-async def _collect_offers(server: KernelmateServer, known: DocumentState, reading: Reading) -> None:
+async def _collect_offers(server: KernelmateServer, known: DocumentState, reading: DocumentKernels) -> None:
     """Finds applicable rewrites kernel by kernel, once nothing is typed and while no compilation is waiting."""
     known.offers = {}
     await asyncio.sleep(OFFERS_AFTER_S)
@@ -91,7 +91,7 @@ async def _collect_offers(server: KernelmateServer, known: DocumentState, readin
 
 
 def _learn(
-    server: KernelmateServer, known: DocumentState, reading: Reading, spot_id: str, checked: CompileResult
+    server: KernelmateServer, known: DocumentState, reading: DocumentKernels, spot_id: str, checked: CompileResult
 ) -> None:
     """Stores and publishes the results so far while other kernels of the document are compiled."""
     if server.known.get(known.uri) is not known or known.reading is not reading:
@@ -105,7 +105,7 @@ def _learn(
         publish(server, known, reading)
 
 
-def publish(server: KernelmateServer, known: DocumentState, reading: Reading) -> None:
+def publish(server: KernelmateServer, known: DocumentState, reading: DocumentKernels) -> None:
     """Sends the current diagnostics of a document; the setting `compilerProblems` leaves out those of NVRTC."""
     whole = server.configuration_of(known.uri).own.compiler_problems
     seen: dict[tuple[object, ...], types.Diagnostic] = {}
@@ -119,7 +119,7 @@ def publish(server: KernelmateServer, known: DocumentState, reading: Reading) ->
     )
 
 
-def diagnostics_of(known: DocumentState, reading: Reading) -> Iterator[types.Diagnostic]:
+def diagnostics_of(known: DocumentState, reading: DocumentKernels) -> Iterator[types.Diagnostic]:
     """Yields all current diagnostics of a document in LSP form."""
     for refused in reading.refused:
         yield types.Diagnostic(
@@ -147,7 +147,7 @@ def diagnostics_of(known: DocumentState, reading: Reading) -> Iterator[types.Dia
             yield from _of_benchmark(reading, spot, benched)
 
 
-def _of_check(reading: Reading, spot: DocumentKernel, checked: CompileResult) -> Iterator[types.Diagnostic]:
+def _of_check(reading: DocumentKernels, spot: DocumentKernel, checked: CompileResult) -> Iterator[types.Diagnostic]:
     if checked.error is not None:
         yield _of_error(reading, spot, checked.error)
     for verdict in checked.verdicts:
@@ -159,7 +159,7 @@ def _of_check(reading: Reading, spot: DocumentKernel, checked: CompileResult) ->
                 yield _of_finding(reading, spot, finding, finding.line, CONTRACT, stale=False)
 
 
-def _of_error(reading: Reading, spot: DocumentKernel, error: KernelmateError) -> types.Diagnostic:
+def _of_error(reading: DocumentKernels, spot: DocumentKernel, error: KernelmateError) -> types.Diagnostic:
     here = error.line is not None and (error.file is None or _same_file(error.file, reading))
     line, column = (error.line or 1, error.column) if here else name_position(spot.kernel)
     missing = isinstance(error, EnvironmentFailed | CompileTimeout)
@@ -174,7 +174,7 @@ def _of_error(reading: Reading, spot: DocumentKernel, error: KernelmateError) ->
     )
 
 
-def _of_compiler(reading: Reading, spot: DocumentKernel, diagnostic: Diagnostic) -> types.Diagnostic:
+def _of_compiler(reading: DocumentKernels, spot: DocumentKernel, diagnostic: Diagnostic) -> types.Diagnostic:
     severity = SEVERITIES[diagnostic.severity]
     compiler = "triton" if spot.kernel.unit.language == "triton" else COMPILER
     here = diagnostic.file is None or _same_file(diagnostic.file, reading)
@@ -198,7 +198,9 @@ def _of_compiler(reading: Reading, spot: DocumentKernel, diagnostic: Diagnostic)
     )  # fmt: skip
 
 
-def _of_benchmark(reading: Reading, spot: DocumentKernel, benched: Benched) -> Iterator[types.Diagnostic]:
+def _of_benchmark(
+    reading: DocumentKernels, spot: DocumentKernel, benched: BenchmarkedText
+) -> Iterator[types.Diagnostic]:
     stale = not is_current(benched.kernel, spot)
     lines = LineMap(benched.kernel, spot.kernel)
     for verdict in benched.verdicts:
@@ -212,7 +214,7 @@ def _of_benchmark(reading: Reading, spot: DocumentKernel, benched: Benched) -> I
 
 
 def _of_finding(
-    reading: Reading, spot: DocumentKernel, finding: Finding, line: int | None, source: str, *, stale: bool
+    reading: DocumentKernels, spot: DocumentKernel, finding: Finding, line: int | None, source: str, *, stale: bool
 ) -> types.Diagnostic:
     if line is None or (finding.file is not None and not _same_file(finding.file, reading)):
         place = name_position(spot.kernel)
@@ -229,7 +231,7 @@ def _of_finding(
     )
 
 
-def _same_file(file: str, reading: Reading) -> bool:
+def _same_file(file: str, reading: DocumentKernels) -> bool:
     return file == reading.path
 
 

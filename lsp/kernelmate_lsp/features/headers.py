@@ -12,9 +12,9 @@ from lsprotocol import types
 from kernelmate.compiler.nvrtc import MISSING_HEADER, missing_names
 from kernelmate.compiler.project_headers import distance
 from kernelmate.errors import UsageError
-from kernelmate.files import walked
+from kernelmate.files import project_folders
 from kernelmate_lsp.document_state import DocumentState
-from kernelmate_lsp.features.commands import demand_trust, offer
+from kernelmate_lsp.features.commands import demand_trust, register_command
 from kernelmate_lsp.features.diagnostics import schedule
 from kernelmate_lsp.reading import DocumentKernel, path_of
 from kernelmate_lsp.server import KernelmateServer
@@ -84,7 +84,7 @@ def _folders_with(header: str, uri: str, roots: Sequence[Path]) -> list[Path]:
         return []
     own = Path(path_of(uri)).parent
 
-    found = {folder for root in roots for folder, _ in walked(root) if folder.joinpath(*wanted).is_file()}
+    found = {folder for root in roots for folder, _ in project_folders(root) if folder.joinpath(*wanted).is_file()}
     return sorted(found, key=lambda folder: (distance(own, folder), str(folder)))[:OFFERED]
 
 
@@ -95,4 +95,4 @@ def _shown(folder: Path, roots: Sequence[Path]) -> str:
 
 def register(server: KernelmateServer) -> None:
     """Registers the command; `actions` provides the code actions."""
-    offer(server, "kernelmate.addIncludePath", add)
+    register_command(server, "kernelmate.addIncludePath", add)

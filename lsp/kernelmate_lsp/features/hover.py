@@ -23,11 +23,11 @@ from kernelmate.report.words import (
     uncompiled_words,
 )
 from kernelmate.source import c_type_dtype, numpy_dtype
-from kernelmate_lsp.document_state import Benched, CompileResult, DocumentState, TargetFit, is_current
+from kernelmate_lsp.document_state import BenchmarkedText, CompileResult, DocumentState, TargetFit, is_current
 from kernelmate_lsp.features.line_hover import line_text, register_text
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
 from kernelmate_lsp.phrases import ago
-from kernelmate_lsp.reading import DocumentKernel, Reading
+from kernelmate_lsp.reading import DocumentKernel, DocumentKernels
 from kernelmate_lsp.server import KernelmateServer
 
 OTHERS_WAIT_S = 2.0
@@ -85,7 +85,7 @@ async def hover(server: KernelmateServer, params: types.HoverParams) -> types.Ho
     return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, shown), reading.positions.word(line, column))
 
 
-def kernel_text(spot: DocumentKernel, checked: CompileResult | None, benched: Benched | None) -> str:
+def kernel_text(spot: DocumentKernel, checked: CompileResult | None, benched: BenchmarkedText | None) -> str:
     """Returns a kernel's resources on each GPU, remedies, and the counters of the last benchmark."""
     parts = [f"**{_md(spot.kernel.name)}**"]
     if checked is None:
@@ -149,7 +149,7 @@ def _row(name: str, registers: int, spills: int | None, shared: str, occupancy: 
     return f"| {_md(name)} | {registers} | {byte_words(spills)} | {shared} | {occupancy} |"
 
 
-def _benchmark(benched: Benched, *, stale: bool) -> Iterator[str]:
+def _benchmark(benched: BenchmarkedText, *, stale: bool) -> Iterator[str]:
     verdict = benched.verdicts[0]
     when = f"benchmark {ago(benched.at)}" + (", **before the last change**" if stale else "")
     yield f"{_md(correctness_words(verdict)[0])}; {_md(timing_words(verdict.timing))} ({when})"
@@ -238,7 +238,11 @@ def bounds_text(spot: DocumentKernel, checked: CompileResult | None) -> str | No
 
 
 async def _with_others(
-    server: KernelmateServer, known: DocumentState, reading: Reading, spot: DocumentKernel, checked: CompileResult
+    server: KernelmateServer,
+    known: DocumentState,
+    reading: DocumentKernels,
+    spot: DocumentKernel,
+    checked: CompileResult,
 ) -> CompileResult:
     """Returns the compiled kernel, with the other GPUs of the settings if they are ready in time."""
     names = server.configuration_of(known.uri).own.other_targets

@@ -8,8 +8,8 @@ from lsprotocol import types
 
 from kernelmate.records import LineCounters
 from kernelmate.report.words import number
-from kernelmate_lsp.document_state import Benched, LineMap, is_current
-from kernelmate_lsp.reading import DocumentKernel, Reading
+from kernelmate_lsp.document_state import BenchmarkedText, LineMap, is_current
+from kernelmate_lsp.reading import DocumentKernel, DocumentKernels
 from kernelmate_lsp.server import KernelmateServer
 
 
@@ -29,7 +29,7 @@ async def hints(server: KernelmateServer, params: types.InlayHintParams) -> list
     return found
 
 
-def of_kernel(reading: Reading, spot: DocumentKernel, benched: Benched) -> Iterator[types.InlayHint]:
+def of_kernel(reading: DocumentKernels, spot: DocumentKernel, benched: BenchmarkedText) -> Iterator[types.InlayHint]:
     """Yields the hints of one kernel."""
     stale = not is_current(benched.kernel, spot)
     moved = LineMap(benched.kernel, spot.kernel)

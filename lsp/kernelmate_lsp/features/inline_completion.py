@@ -19,7 +19,7 @@ from kernelmate.suggest.codec import CHAT
 from kernelmate.suggest.local.completing import complete
 from kernelmate_lsp.configuration import Configuration
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
-from kernelmate_lsp.reading import CUDA_LANGUAGES, DocumentKernel, Reading, has_contract, read
+from kernelmate_lsp.reading import CUDA_LANGUAGES, DocumentKernel, DocumentKernels, has_contract, read
 from kernelmate_lsp.server import KernelmateServer
 
 _ID = "kernelmate-inline-completion"
@@ -61,7 +61,7 @@ async def inline(server: KernelmateServer, params: types.InlineCompletionParams)
     return [types.InlineCompletionItem(text, range=here)]
 
 
-async def _is_right(server: KernelmateServer, reading: Reading, spot: DocumentKernel, text: str) -> bool:
+async def _is_right(server: KernelmateServer, reading: DocumentKernels, spot: DocumentKernel, text: str) -> bool:
     """Judges a document's kernel with a completed text; returns True if it is right and has no error.
 
     Raises:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from lsprotocol import types
 
 from kernelmate.report.words import times_words, uncompiled_words
-from kernelmate_lsp.document_state import Benched, DocumentState, is_current
+from kernelmate_lsp.document_state import BenchmarkedText, DocumentState, is_current
 from kernelmate_lsp.phrases import resource_phrase, time_phrase
-from kernelmate_lsp.reading import DocumentKernel, Reading, has_contract, name_position
+from kernelmate_lsp.reading import DocumentKernel, DocumentKernels, has_contract, name_position
 from kernelmate_lsp.server import KernelmateServer
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -26,7 +26,7 @@ async def lenses(server: KernelmateServer, uri: str) -> list[types.CodeLens]:
 
 
 def _of_kernel(
-    server: KernelmateServer, known: DocumentState, reading: Reading, spot: DocumentKernel
+    server: KernelmateServer, known: DocumentState, reading: DocumentKernels, spot: DocumentKernel
 ) -> Iterator[types.CodeLens]:
     span = reading.positions.word(*name_position(spot.kernel))
     arguments = [{"uri": known.uri, "kernel": spot.id}]
@@ -37,7 +37,7 @@ def _of_kernel(
     yield types.CodeLens(span, types.Command(said, RESULTS, arguments=arguments))
 
 
-def figures_phrase(known: DocumentState, reading: Reading, spot: DocumentKernel) -> str:
+def figures_phrase(known: DocumentState, reading: DocumentKernels, spot: DocumentKernel) -> str:
     """Returns the text of the lens above a kernel: the verdict first, as narrow editors cut off the end."""
     first, resources, result, spark = "", "", [], ""
     checked = known.checked.get(spot.id) if known.checked_version == reading.version else None
@@ -58,13 +58,13 @@ def figures_phrase(known: DocumentState, reading: Reading, spot: DocumentKernel)
     return " · ".join(part for part in (first, *result, resources, spark) if part)
 
 
-def benchmark_phrase(benched: Benched, spot: DocumentKernel) -> str:
+def benchmark_phrase(benched: BenchmarkedText, spot: DocumentKernel) -> str:
     """Returns the result of the last benchmark, with the reasons why it may not hold."""
     stale = not is_current(benched.kernel, spot)
     return time_phrase(benched.verdicts[0], benched.at, stale=stale, guessed=not has_contract(benched.kernel))
 
 
-def pinned_phrase(known: DocumentState, spot: DocumentKernel, benched: Benched) -> str:
+def pinned_phrase(known: DocumentState, spot: DocumentKernel, benched: BenchmarkedText) -> str:
     """Returns the ratio of the pinned text's time to the present one's; empty if one of them was not judged."""
     pinned = known.pinned.get(spot.id)
     before = () if pinned is None else known.verdicts_of(spot.id, pinned)

@@ -18,9 +18,9 @@ from kernelmate.report.words import number, percent
 from kernelmate.suggest.diagnosis import USED_WELL
 from kernelmate.suggest.syntax import DeclaredVariable, Node, Tree, read_tree
 from kernelmate.suggest.syntax_loops import enclosing_loops
-from kernelmate_lsp.document_state import Benched, DocumentState, LineMap, is_current
+from kernelmate_lsp.document_state import BenchmarkedText, DocumentState, LineMap, is_current
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
-from kernelmate_lsp.reading import DocumentKernel, Reading
+from kernelmate_lsp.reading import DocumentKernel, DocumentKernels
 from kernelmate_lsp.server import KernelmateServer
 
 LANES, SECTOR = 32, 32
@@ -32,7 +32,9 @@ _SHOWN = 8
 _BARRIER = re.compile(r"__syncthreads(?:_\w+)?|__syncwarp|sync|arrive_and_wait|wait")
 
 
-def line_text(spot: DocumentKernel, benched: Benched | None, word: str, line: int, *, shared: bool) -> str | None:
+def line_text(
+    spot: DocumentKernel, benched: BenchmarkedText | None, word: str, line: int, *, shared: bool
+) -> str | None:
     """Returns the last benchmark's counters of a line that concern a word in it; None without any.
 
     Args:
@@ -128,7 +130,7 @@ WAIT_S = 3.0
 
 
 async def register_text(
-    server: KernelmateServer, known: DocumentState, reading: Reading, spot: DocumentKernel, word: str, line: int
+    server: KernelmateServer, known: DocumentState, reading: DocumentKernels, spot: DocumentKernel, word: str, line: int
 ) -> str | None:
     """Returns a variable's live range and the live registers at a line; None for any other word.
 
@@ -195,7 +197,7 @@ def pressure_words(listing: Listing, line: int) -> str:
 
 
 async def _listing(
-    server: KernelmateServer, known: DocumentState, reading: Reading, spot: DocumentKernel
+    server: KernelmateServer, known: DocumentState, reading: DocumentKernels, spot: DocumentKernel
 ) -> Listing | None:
     """Returns the disassembly of a kernel's present text; None if it does not compile or is not ready in time."""
     kept = known.listed.get(spot.id)

@@ -16,13 +16,13 @@ from lsprotocol import types
 
 from kernelmate.errors import UsageError
 from kernelmate.history import History
-from kernelmate.records import Listing, Recorded
+from kernelmate.records import Listing, RecordedJudgement
 from kernelmate.report.json import doctor_json, listings_json
 from kernelmate.session.recording import restored_in
 from kernelmate.suggest.diagnosis import diagnose
 from kernelmate_lsp.document_state import is_current
 from kernelmate_lsp.edits import document_text, workspace_edit
-from kernelmate_lsp.features.commands import CommandTarget, benchmark, offer, place_of
+from kernelmate_lsp.features.commands import CommandTarget, benchmark, place_of, register_command
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
 from kernelmate_lsp.reading import path_of
 from kernelmate_lsp.server import KernelmateServer
@@ -163,7 +163,7 @@ async def doctor(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     return {**doctor_json(checks), "text": _text(doctor_view(checks))}
 
 
-def _versions(server: KernelmateServer, place: CommandTarget) -> list[Recorded]:
+def _versions(server: KernelmateServer, place: CommandTarget) -> list[RecordedJudgement]:
     """Returns the judged versions of a kernel, each once, the newest first."""
     settings = server.configuration_of(place.known.uri).settings(Path(place.reading.path).parent)
     if not settings.history:
@@ -174,7 +174,7 @@ def _versions(server: KernelmateServer, place: CommandTarget) -> list[Recorded]:
     return list({one.version: one for one in reversed(recorded)}.values())[::-1]
 
 
-def _label(one: Recorded) -> str:
+def _label(one: RecordedJudgement) -> str:
     from kernelmate.report.chart import author_name
     from kernelmate.report.history import standing_of, verdict_of, when
     from kernelmate.report.words import case_time_words
@@ -203,8 +203,8 @@ def _text(*parts: Any, width: int = WIDTH) -> str:
 
 def register(server: KernelmateServer) -> None:
     """Registers the commands."""
-    offer(server, "kernelmate.doctor", doctor)
-    offer(server, "kernelmate.explain", explain)
-    offer(server, "kernelmate.sass", sass)
-    offer(server, "kernelmate.history", history)
-    offer(server, "kernelmate.restore", restore)
+    register_command(server, "kernelmate.doctor", doctor)
+    register_command(server, "kernelmate.explain", explain)
+    register_command(server, "kernelmate.sass", sass)
+    register_command(server, "kernelmate.history", history)
+    register_command(server, "kernelmate.restore", restore)

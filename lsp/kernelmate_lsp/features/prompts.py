@@ -14,17 +14,17 @@ from kernelmate.decide.intent import SUGGESTED, read_intent
 from kernelmate.errors import UsageError
 from kernelmate.records import Judged, Optimization
 from kernelmate.report.json import optimization_json
-from kernelmate.session.authors import Outgoing
+from kernelmate.session.authors import OutgoingText
 from kernelmate.session.candidates import BegunSearch
-from kernelmate_lsp.document_state import Benched, SearchOutcome, is_current
+from kernelmate_lsp.document_state import BenchmarkedText, SearchOutcome, is_current
 from kernelmate_lsp.features.commands import (
     CommandTarget,
     apply,
     demand_trust,
-    follow,
-    offer,
     place_of,
     propose,
+    register_command,
+    run_with_progress,
     show_again,
 )
 from kernelmate_lsp.features.pages import explain
@@ -130,7 +130,7 @@ async def _search(server: KernelmateServer, place: CommandTarget, prompt: str, g
             job, place.spot.kernel, server.configuration_of(place.known.uri), wanted, tell, judged, begun
         )
 
-    found = await follow(server, place.key, f"{place.spot.kernel.name}: {prompt}", given, work)
+    found = await run_with_progress(server, place.key, f"{place.spot.kernel.name}: {prompt}", given, work)
     stopped = found is None
     if found is None:
         if not kept or server.known.get(place.known.uri) is not place.known:
@@ -143,8 +143,8 @@ async def _search(server: KernelmateServer, place: CommandTarget, prompt: str, g
     was_judged = found.baseline.correct is not None or bool(found.baseline.findings)
     place.known.learn(
         place.spot.id,
-        Benched(place.spot.kernel, (found.baseline,), now) if was_judged else None,
-        [Benched(one.candidate.kernel, (one.verdict,), now) for one in found.candidates],
+        BenchmarkedText(place.spot.kernel, (found.baseline,), now) if was_judged else None,
+        [BenchmarkedText(one.candidate.kernel, (one.verdict,), now) for one in found.candidates],
     )
     await show_again(server, place)
     document = optimization_json(found)
@@ -193,14 +193,14 @@ async def _ask_for_prompt(server: KernelmateServer, place: CommandTarget) -> str
     return None if answer is None else answer.title
 
 
-def _consent(server: KernelmateServer) -> Callable[[Outgoing], bool]:
+def _consent(server: KernelmateServer) -> Callable[[OutgoingText], bool]:
     """Returns a function that asks in the editor for consent to send text to another machine.
 
     The judging thread calls it; it blocks until the user answers.
     """
     loop = asyncio.get_running_loop()
 
-    async def ask(outgoing: Outgoing) -> bool:
+    async def ask(outgoing: OutgoingText) -> bool:
         price = "an unknown price" if outgoing.most_usd is None else f"at most {outgoing.most_usd:.2f} USD"
         shown = {
             "text": outgoing.text,
@@ -212,7 +212,7 @@ def _consent(server: KernelmateServer) -> Callable[[Outgoing], bool]:
         answer = await server.protocol.send_request_async("kernelmate/consent", shown)
         return bool(answer is not None and getattr(answer, "agreed", None) is True)
 
-    def from_thread(outgoing: Outgoing) -> bool:
+    def from_thread(outgoing: OutgoingText) -> bool:
         if not server.can_consent:
             return False
         return asyncio.run_coroutine_threadsafe(ask(outgoing), loop).result()
@@ -222,5 +222,5 @@ def _consent(server: KernelmateServer) -> Callable[[Outgoing], bool]:
 
 def register(server: KernelmateServer) -> None:
     """Registers the commands."""
-    offer(server, "kernelmate.optimize", optimize)
-    offer(server, "kernelmate.fix", fix)
+    register_command(server, "kernelmate.optimize", optimize)
+    register_command(server, "kernelmate.fix", fix)

@@ -10,7 +10,7 @@ from typing import Any
 
 from kernelmate.errors import SourceError, UsageError
 from kernelmate.records import Kernel, Optimization, Verdict
-from kernelmate.report.chart import BASELINE, ChartVersion, template
+from kernelmate.report.chart import BASELINE, ChartVersion, templates
 from kernelmate.report.drawing import Scene, svg
 from kernelmate.report.excerpt import sources_of
 from kernelmate.report.figures import figures, versions_of
@@ -18,15 +18,15 @@ from kernelmate.report.json import optimization_json, verdicts_json
 from kernelmate.report.result import optimization_parts, style, verdict_parts
 from kernelmate.session.revisions import Repository
 from kernelmate.source import same_kernel
-from kernelmate_lsp.document_state import Benched, LineMap, SearchOutcome, is_current
+from kernelmate_lsp.document_state import BenchmarkedText, LineMap, SearchOutcome, is_current
 from kernelmate_lsp.features.commands import (
     CommandTarget,
-    answered,
     benchmark,
+    command_result,
     demand_trust,
-    follow,
-    offer,
     place_of,
+    register_command,
+    run_with_progress,
     show_again,
 )
 from kernelmate_lsp.job_queue import QueuedJob
@@ -77,7 +77,7 @@ async def view(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
         "figures": {},
     }
     if result is None:
-        return {**page, "templates": _templates()}
+        return {**page, "templates": templates()}
     if isinstance(result, SearchOutcome):
         taken, stale = result.taken(place.spot), not result.holds(place.spot)
         parts, versions = _search_parts(result.optimization, result.kernel, taken), versions_of(result.optimization)
@@ -98,7 +98,7 @@ async def view(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
         },
         "html": "\n".join(parts),
         "figures": {title: figure.plain for title, figure in figures(versions).items()},
-        "templates": _templates(),
+        "templates": templates(),
     }
 
 
@@ -108,7 +108,7 @@ def _search_parts(optimization: Optimization, baseline: Kernel, taken: int | Non
     return optimization_parts(optimization, baseline, shown=accepted, accepted=accepted, draw=_drawn)
 
 
-def _benchmark_parts(place: CommandTarget, benched: Benched) -> list[str]:
+def _benchmark_parts(place: CommandTarget, benched: BenchmarkedText) -> list[str]:
     """Returns the HTML view of a benchmark, with the compared text's result; line numbers are the present ones."""
     moved = LineMap(benched.kernel, place.spot.kernel)
     sources, earlier = sources_of(benched.kernel, moved.line), _earlier(place, benched)
@@ -119,7 +119,7 @@ def _benchmark_parts(place: CommandTarget, benched: Benched) -> list[str]:
     ]
 
 
-def _earlier(place: CommandTarget, benched: Benched) -> dict[str | None, ChartVersion]:
+def _earlier(place: CommandTarget, benched: BenchmarkedText) -> dict[str | None, ChartVersion]:
     """Returns the verdicts on the text that a benchmark was compared with, by template instance; empty without one."""
     before = place.known.compared.get(place.spot.id)
     if before is None or before.at != benched.at:
@@ -137,11 +137,7 @@ def _newest_search(place: CommandTarget) -> SearchOutcome | None:
     return found if found is not None and (benched is None or found.at >= benched.at) else None
 
 
-def _templates() -> dict[str, Any]:
-    return {"light": template(dark=False), "dark": template(dark=True)}
-
-
-def _versions(place: CommandTarget, benched: Benched) -> list[ChartVersion]:
+def _versions(place: CommandTarget, benched: BenchmarkedText) -> list[ChartVersion]:
     """Returns the versions in a benchmark's charts: the text that it was compared with, and the present one."""
     shown = list(_earlier(place, benched).values())[:1]
     return shown + [ChartVersion(verdict.instance or place.spot.kernel.name, verdict) for verdict in benched.verdicts]
@@ -164,12 +160,12 @@ async def compare(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     def work(job: QueuedJob, tell: OnStage) -> tuple[tuple[Verdict, ...], tuple[Verdict, ...]]:
         return server.judge.compare(job, before, place.spot.kernel, server.configuration_of(place.known.uri), tell)
 
-    judged = await follow(server, place.key, f"{place.spot.kernel.name} against {of}", given, work)
+    judged = await run_with_progress(server, place.key, f"{place.spot.kernel.name} against {of}", given, work)
     if judged is None:
         return None
     at = time.time()
-    place.known.compared[place.spot.id] = Benched(before, judged[0], at, of)
-    place.known.learn(place.spot.id, Benched(place.spot.kernel, judged[1], at))
+    place.known.compared[place.spot.id] = BenchmarkedText(before, judged[0], at, of)
+    place.known.learn(place.spot.id, BenchmarkedText(place.spot.kernel, judged[1], at))
     await show_again(server, place)
     return {**verdicts_json(judged[1]), "baseline": verdicts_json(judged[0])["verdicts"], "of": of}
 
@@ -249,12 +245,12 @@ async def benchmark_saved(server: KernelmateServer, uri: str) -> None:
         if not has_contract(spot.kernel):
             continue  # a verdict by an inferred contract proves little, and none was requested
         if benched is None or not is_current(benched.kernel, spot):
-            await answered(server, benchmark, {"uri": uri, "kernel": spot.id})
+            await command_result(server, benchmark, {"uri": uri, "kernel": spot.id})
 
 
 def register(server: KernelmateServer) -> None:
     """Registers the commands, and benchmarks on saving."""
-    offer(server, "kernelmate.results", results)
-    offer(server, "kernelmate.view", view)
-    offer(server, "kernelmate.pin", pin)
-    offer(server, "kernelmate.compare", compare)
+    register_command(server, "kernelmate.results", results)
+    register_command(server, "kernelmate.view", view)
+    register_command(server, "kernelmate.pin", pin)
+    register_command(server, "kernelmate.compare", compare)

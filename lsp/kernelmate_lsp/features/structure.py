@@ -5,11 +5,11 @@ from __future__ import annotations
 from lsprotocol import types
 
 from kernelmate.source.blocks import find_blocks
-from kernelmate_lsp.reading import Reading, name_position, span_lines
+from kernelmate_lsp.reading import DocumentKernels, name_position, span_lines
 from kernelmate_lsp.server import KernelmateServer
 
 
-def symbols(reading: Reading) -> list[types.DocumentSymbol]:
+def symbols(reading: DocumentKernels) -> list[types.DocumentSymbol]:
     """Returns the kernels of a document, each with its parameter types."""
     found = []
     for spot in reading.spots:
@@ -26,7 +26,7 @@ def symbols(reading: Reading) -> list[types.DocumentSymbol]:
     return found
 
 
-def folds(reading: Reading) -> list[types.FoldingRange]:
+def folds(reading: DocumentKernels) -> list[types.FoldingRange]:
     """Returns folding ranges: contract blocks and kernel bodies."""
     found: dict[tuple[int, int], types.FoldingRange] = {}
     for spot in reading.spots:

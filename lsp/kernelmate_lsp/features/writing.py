@@ -19,11 +19,11 @@ from kernelmate.session.writing import WriteOutcome
 from kernelmate.source.examples import load_python_function, read_examples
 from kernelmate.source.line_ends import normal_text
 from kernelmate.synthesis.draft import KernelRequest
-from kernelmate_lsp.features.commands import demand_trust, follow, offer
+from kernelmate_lsp.features.commands import demand_trust, register_command, run_with_progress
 from kernelmate_lsp.job_queue import QueuedJob
 from kernelmate_lsp.judging import OnStage
 from kernelmate_lsp.phrases import candidate_phrase
-from kernelmate_lsp.reading import Reading
+from kernelmate_lsp.reading import DocumentKernels
 from kernelmate_lsp.server import KernelmateServer
 
 KIND = "refactor.rewrite.kernelmate.write"
@@ -31,7 +31,7 @@ KIND = "refactor.rewrite.kernelmate.write"
 _NUMPY = re.compile(r"^\s*(?:import|from)\s+numpy\b", re.MULTILINE)
 
 
-def actions_at(reading: Reading, line: int) -> Iterator[types.CodeAction]:
+def actions_at(reading: DocumentKernels, line: int) -> Iterator[types.CodeAction]:
     """Yields the action on the `def` of a top-level function in a Python file that imports NumPy.
 
     Args:
@@ -74,7 +74,7 @@ async def write(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
         return server.judge.write(job, asked, server.configuration_of(str(given["uri"])), tell)
 
     name = asked.function.name
-    made = await follow(
+    made = await run_with_progress(
         server, ("judge", str(given["uri"]), f"write:{name}"), f"Write a kernel for {name}", given, work
     )
     if made is None:
@@ -113,4 +113,4 @@ async def _asked(server: KernelmateServer, given: Mapping[str, Any]) -> KernelRe
 
 def register(server: KernelmateServer) -> None:
     """Registers the command; `actions` provides the code action."""
-    offer(server, "kernelmate.write", write)
+    register_command(server, "kernelmate.write", write)

@@ -13,9 +13,7 @@ from typing import Any
 
 import torch
 
-from kernelmate_torch.kernelbench.records import TaskAudit, TaskFinding, ordered
-from kernelmate_torch.kernelbench.shortcuts import input_returned, shortcut_findings
-from kernelmate_torch.kernelbench.subject import (
+from kernelmate_torch.kernelbench.audited_task import (
     CALIBRATION,
     CHECKS,
     MOST_RUN_S,
@@ -27,6 +25,8 @@ from kernelmate_torch.kernelbench.subject import (
     free_bytes,
     size_facts,
 )
+from kernelmate_torch.kernelbench.records import TaskAudit, TaskFinding, ordered
+from kernelmate_torch.kernelbench.shortcuts import input_returned, shortcut_findings
 from kernelmate_torch.kernelbench.tape import LAUNCH_S
 from kernelmate_torch.kernelbench.waste import measured_findings, static_findings
 from kernelmate_torch.loading import Refusal

@@ -162,7 +162,7 @@ def _run(
 
 
 def _tell(result: BenchmarkedTask, output: Output) -> None:
-    from kernelmate_torch.kernelbench.shown import task_lines
+    from kernelmate_torch.kernelbench.rendering import task_lines
 
     console = output.stdout()
     for line in list(task_lines(result, notes=not output.quiet))[: 1 if output.quiet else None]:
@@ -171,7 +171,7 @@ def _tell(result: BenchmarkedTask, output: Output) -> None:
 
 def _report(done: Sequence[BenchmarkedTask], total: int, output: Output, *, candidates: bool) -> None:
     from kernelmate.report.json import SCHEMA
-    from kernelmate_torch.kernelbench.shown import document, summary_lines
+    from kernelmate_torch.kernelbench.rendering import document, summary_lines
 
     if output.as_json:
         output.document({"schema": SCHEMA, "kernelbench": document(done, total, candidates=candidates)})

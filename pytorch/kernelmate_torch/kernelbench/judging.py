@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from kernelmate_torch.comparing import deviation, doubled, in_double
+from kernelmate_torch.comparing import deviation, in_double, in_float64
+from kernelmate_torch.kernelbench.audited_task import OTHERS, Outputs, Subject, copies, tensors_of, tolerance_units
 from kernelmate_torch.kernelbench.exchange import digest, read_tensor, tensors_in, write_tensor
 from kernelmate_torch.kernelbench.records import (
     CandidateRun,
@@ -21,7 +22,6 @@ from kernelmate_torch.kernelbench.records import (
     TaskFinding,
     ordered,
 )
-from kernelmate_torch.kernelbench.subject import OTHERS, Outputs, Subject, copies, misses, tensors_of
 from kernelmate_torch.kernelbench.waste import DRAWS
 
 OWN_SEEDS = (11, 12, 13, 14, 15)
@@ -89,7 +89,7 @@ class CandidateJudge:
             if self._random:
                 return eager, eager
             torch.manual_seed(self._subject.seed)
-            return eager, tensors_of(in_double(self._subject.loaded.model)(*doubled(copies(inputs))))
+            return eager, tensors_of(in_double(self._subject.loaded.model)(*in_float64(copies(inputs))))
 
     def _shares(self) -> bool:
         inputs = copies(self._subject.own(OWN_SEEDS[0]))
@@ -134,7 +134,7 @@ class _Comparison:
     ) -> None:  # fmt: skip
         self._expected, self._made, self._results = expected, made, results
         self.most = 0.0
-        self._near = [one is not None and misses(one, want.eager, tolerance) <= 1.0 for one, want in zip(made, expected, strict=False)]  # fmt: skip
+        self._near = [one is not None and tolerance_units(one, want.eager, tolerance) <= 1.0 for one, want in zip(made, expected, strict=False)]  # fmt: skip
         self._wrong = [self._differs(one, want) for one, want in zip(made, expected, strict=False)]
 
     @property

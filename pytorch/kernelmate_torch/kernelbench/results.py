@@ -15,7 +15,7 @@ RESULTS_SCHEMA = 1
 FILE_NAME = "results.json"
 
 
-class KeptResults(msgspec.Struct, frozen=True):
+class StoredResults(msgspec.Struct, frozen=True):
     """The content of a results file.
 
     Attributes:
@@ -29,14 +29,14 @@ class KeptResults(msgspec.Struct, frozen=True):
     results: tuple[BenchmarkedTask, ...] = ()
 
 
-def read_results(path: Path) -> KeptResults:
+def read_results(path: Path) -> StoredResults:
     """Returns the content of a results file.
 
     Raises:
         UsageError: there is none, or it is not a results file.
     """
     try:
-        kept = msgspec.json.decode(path.read_bytes(), type=KeptResults)
+        kept = msgspec.json.decode(path.read_bytes(), type=StoredResults)
     except FileNotFoundError:
         raise UsageError(f"There is no file {path}.", hint="Give files that --to wrote.") from None
     except (OSError, msgspec.DecodeError) as error:
@@ -72,19 +72,21 @@ class ResultsFile:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with locked(self.path.with_name(f".{self.path.name}.lock")):
-            kept = read_results(self.path) if self.path.exists() else KeptResults(RESULTS_SCHEMA)
+            kept = read_results(self.path) if self.path.exists() else StoredResults(RESULTS_SCHEMA)
             joined = {one.task: one for one in kept.results} | {result.task: result}
             names = tuple(dict.fromkeys([*kept.tasks, *tasks]))
-            write_atomically(self.path, encoded(KeptResults(RESULTS_SCHEMA, names, tuple(joined.values()))), mode=0o644)
+            write_atomically(
+                self.path, encoded(StoredResults(RESULTS_SCHEMA, names, tuple(joined.values()))), mode=0o644
+            )
 
 
-def encoded(kept: KeptResults) -> bytes:
+def encoded(kept: StoredResults) -> bytes:
     """Returns the text of a results file, by task."""
     ordered = msgspec.structs.replace(kept, results=tuple(sorted(kept.results, key=lambda one: one.task)))
     return msgspec.json.format(msgspec.json.encode(ordered), indent=1) + b"\n"
 
 
-def merged(paths: Sequence[Path]) -> KeptResults:
+def merged(paths: Sequence[Path]) -> StoredResults:
     """Returns the results of several files as one; of two for a task, the one with a candidate's verdict, else the later.
 
     Raises:
@@ -101,4 +103,4 @@ def merged(paths: Sequence[Path]) -> KeptResults:
                 raise UsageError(f"{path} has a result of {one.task} for another content of the task, or with other settings.", hint="Merge files of one set of tasks and of equal --tolerance and --seed.")  # fmt: skip
             if other is None or one.candidate is not None or other.candidate is None:
                 found[one.task] = one
-    return KeptResults(RESULTS_SCHEMA, tuple(dict.fromkeys(names)), tuple(found.values()))
+    return StoredResults(RESULTS_SCHEMA, tuple(dict.fromkeys(names)), tuple(found.values()))

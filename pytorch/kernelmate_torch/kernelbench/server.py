@@ -10,6 +10,8 @@ import msgspec
 import torch
 
 from kernelmate_torch.kernelbench.audit import audit_task
+from kernelmate_torch.kernelbench.audited_task import Subject, affordable, size_facts
+from kernelmate_torch.kernelbench.candidate_run import answer_run
 from kernelmate_torch.kernelbench.judging import CandidateJudge
 from kernelmate_torch.kernelbench.records import (
     CandidateRun,
@@ -18,9 +20,7 @@ from kernelmate_torch.kernelbench.records import (
     TaskAudit,
     TimedCandidate,
 )
-from kernelmate_torch.kernelbench.subject import Subject, affordable, size_facts
 from kernelmate_torch.kernelbench.tampering import text_findings
-from kernelmate_torch.kernelbench.trial import answer_run
 from kernelmate_torch.loading import Refusal
 from kernelmate_torch.program import ModuleFailure
 

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten
 
+from kernelmate_torch.kernelbench.audited_task import CALIBRATION, CHECKS, Outputs, Subject, copies
 from kernelmate_torch.kernelbench.records import TaskFinding
-from kernelmate_torch.kernelbench.subject import CALIBRATION, CHECKS, Outputs, Subject, copies
 from kernelmate_torch.kernelbench.tape import Change, Tape, TapeOperation, ValueRef
 
 WORTH = 0.1

@@ -1,6 +1,6 @@
 """Detects changes that a candidate made outside itself: to functions of PyTorch, timers and the judge, and to global settings; and finds code that reaches into its process.
 
-What runs in the candidate's own process can in the end be evaded by it; results are therefore compared in another process.
+A candidate could evade any check in its own process; results are therefore compared in another process.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _dotted(node: ast.expr, names: dict[str, str]) -> str:
     return ".".join([names.get(node.id, node.id), *reversed(parts)])
 
 
-class Watched:
+class PytorchSnapshot:
     """Functions and settings at the time of its creation."""
 
     def __init__(self) -> None:

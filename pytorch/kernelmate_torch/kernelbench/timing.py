@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
+from kernelmate_torch.kernelbench.audited_task import Subject, tensors_of, tolerance_units
+from kernelmate_torch.kernelbench.candidate_run import LoadFailed, make_candidate
 from kernelmate_torch.kernelbench.exchange import tensors_in
 from kernelmate_torch.kernelbench.records import BlockTimes, TaskFinding, TimedCandidate
-from kernelmate_torch.kernelbench.subject import Subject, misses, tensors_of
-from kernelmate_torch.kernelbench.tampering import Watched
-from kernelmate_torch.kernelbench.trial import LoadFailed, make_candidate
+from kernelmate_torch.kernelbench.tampering import PytorchSnapshot
 
 BLOCKS = 12
 """Blocks of two legs of each version."""
@@ -79,7 +79,7 @@ def time_candidate(path: Path, subject: Subject) -> TimedCandidate:
     name = torch.cuda.get_device_name(device)
     contents = [[one.to(device) if torch.is_tensor(one) else one for one in subject.own(seed)] for seed in SEEDS]
     reference = subject.loaded.model.to(device)
-    watched = Watched()
+    watched = PytorchSnapshot()
     new, notes = make_candidate(path, subject, device)
     versions, skipped = _versions(reference, new, contents[0])
     if "new" not in versions:
@@ -191,7 +191,7 @@ def _checked(
         made = tuple(one.clone() for one in tensors_of(new(*_cloned(inputs))))
         torch.manual_seed(SEEDS[-1])
         wanted = tensors_of(reference(*_cloned(inputs)))
-    miss = misses(made, wanted, tolerance)
+    miss = tolerance_units(made, wanted, tolerance)
     if miss <= 1.0:
         return []
     return [TaskFinding("timed-output", "error", f"After the timed calls the result for new inputs deviates by {miss:.3g} tolerances.")]  # fmt: skip

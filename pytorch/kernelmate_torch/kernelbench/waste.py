@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from kernelmate_torch.kernelbench.audited_task import CHECKS, OTHERS, Subject
 from kernelmate_torch.kernelbench.records import TaskFinding
 from kernelmate_torch.kernelbench.shortcuts import computes, is_guard
-from kernelmate_torch.kernelbench.subject import CHECKS, OTHERS, Subject
 from kernelmate_torch.kernelbench.tape import Tape, TapeOperation, ValueRef
 
 WORTH = 0.05

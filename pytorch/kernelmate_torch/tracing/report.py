@@ -22,7 +22,7 @@ FASTER = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class TimeShare:
     """A kernel's part of the program's time.
 
     Attributes:
@@ -44,7 +44,7 @@ class Share:
         return self.share * (1 - 1 / factor)
 
 
-def share_of(kernel: Mapping[str, Any], times: Mapping[str, Any]) -> Share | None:
+def share_of(kernel: Mapping[str, Any], times: Mapping[str, Any]) -> TimeShare | None:
     """Returns a kernel's share; None if no time of it was seen.
 
     Args:
@@ -53,14 +53,14 @@ def share_of(kernel: Mapping[str, Any], times: Mapping[str, Any]) -> Share | Non
     """
     if times["device_us"]:
         us = _device_us(kernel, times)
-        return None if us is None else Share(us / times["device_us"], us, times["device_us"], "gpu")
+        return None if us is None else TimeShare(us / times["device_us"], us, times["device_us"], "gpu")
     name = kernel["name"]
     if times["cpu_us"] and name in times["operators"]:
         us = times["operators"][name][1]
-        return Share(min(us / times["cpu_us"], 1.0), us, times["cpu_us"], "cpu")
+        return TimeShare(min(us / times["cpu_us"], 1.0), us, times["cpu_us"], "cpu")
     if times["first_us"] and name in times["first"]:
         us = times["first"][name][1]
-        return Share(min(us / times["first_us"], 1.0), us, times["first_us"], "cpu", first_calls=True)
+        return TimeShare(min(us / times["first_us"], 1.0), us, times["first_us"], "cpu", first_calls=True)
     return None
 
 
@@ -124,7 +124,7 @@ class TracedKernel:
     code: str
     launches: Mapping[str, int]
     device_launches: int
-    share: Share | None
+    share: TimeShare | None
     exact: bool
     errors: Sequence[Sequence[Any]]
 
@@ -204,7 +204,7 @@ def _kernel(process: TracedProcess, kernel: Mapping[str, Any]) -> TracedKernel:
     )  # fmt: skip
 
 
-def _joint(shares: Sequence[Share | None]) -> Share | None:
+def _joint(shares: Sequence[TimeShare | None]) -> TimeShare | None:
     """Returns the share of several kernels together; None if none was seen."""
     seen = [one for one in shares if one is not None]
     if not seen:
@@ -238,7 +238,7 @@ def _of_other_origin(
                 "",
                 {},
                 count,
-                Share(us / times["device_us"], us, times["device_us"], "gpu"),
+                TimeShare(us / times["device_us"], us, times["device_us"], "gpu"),
                 True,
                 (),
             )

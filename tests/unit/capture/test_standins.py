@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelmate.capture.in_front import STANDINS
+from kernelmate.capture.library_wrappers import STANDINS
 from kernelmate.capture.records import CaptureSettings
 
 ROOT = Path(__file__).resolve().parents[3]

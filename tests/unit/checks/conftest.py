@@ -23,7 +23,7 @@ Body = Callable[..., dict[str, Any] | None]
 class PythonModule:
     """Calls the body with every argument by name; it writes to the arrays that it may write.
 
-    What the body returns, if anything, are further fields of the run's result; `misalign` reaches bodies that name it.
+    A returned dictionary holds further fields of the run's result; `misalign` is passed to bodies with a parameter of this name.
     """
 
     def __init__(self, make: Callable[[], Body], runs: list[Run]) -> None:

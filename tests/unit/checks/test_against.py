@@ -10,10 +10,10 @@ import pytest
 
 from kernelmate.backends.base import RunResult
 from kernelmate.checks.answers import ExpectedOutputs
+from kernelmate.checks.case_launches import LaunchOutcome, PlannedLaunch
 from kernelmate.checks.styles import NORMAL
-from kernelmate.checks.timed import KeptLaunch, MeasuredAlternative, compared
-from kernelmate.checks.tolerances import Allowed
-from kernelmate.checks.trials import LaunchOutcome, PlannedLaunch
+from kernelmate.checks.timed import JudgedLaunch, MeasuredAlternative, checked_library_time
+from kernelmate.checks.tolerances import MaximumErrors
 from kernelmate.records import Alternative, Argument, Contract, Speedup, Timing
 
 WANT = np.array([1.0, 2.0, 4.0])
@@ -24,15 +24,17 @@ FOUND = Alternative(
 )
 
 
-def kept(answer: bool = True) -> KeptLaunch:
+def kept(answer: bool = True) -> JudgedLaunch:
     error = {"y": np.full(3, 1e-3)}
-    expected = ExpectedOutputs({"y": WANT}, Allowed(error, {"y": np.full(3, 1e-1)}, {}))
+    expected = ExpectedOutputs({"y": WANT}, MaximumErrors(error, {"y": np.full(3, 1e-1)}, {}))
     outcome = LaunchOutcome(PlannedLaunch(0, NORMAL, 0, 0), {}, RunResult({"y": WANT.astype(np.float32)}, ()))
-    return KeptLaunch(outcome, expected if answer else None)
+    return JudgedLaunch(outcome, expected if answer else None)
 
 
 def judged(made: Any, answer: bool = True) -> Alternative:
-    return compared(MeasuredAlternative(FOUND, {"y": np.asarray(made, np.float32)}), CONTRACT, {"n": 3}, kept(answer))
+    return checked_library_time(
+        MeasuredAlternative(FOUND, {"y": np.asarray(made, np.float32)}), CONTRACT, {"n": 3}, kept(answer)
+    )
 
 
 def test_results_within_the_tolerance_keep_their_time() -> None:
@@ -65,4 +67,4 @@ def test_without_expected_results_a_time_does_not_count() -> None:
 
 def test_a_computation_without_results_keeps_its_own_reason() -> None:
     failed = Alternative("compile", "add", "", why="RuntimeError: no compiler")
-    assert compared(MeasuredAlternative(failed, {}), CONTRACT, {"n": 3}, kept()) == failed
+    assert checked_library_time(MeasuredAlternative(failed, {}), CONTRACT, {"n": 3}, kept()) == failed

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernelmate.checks.answers import ExpectedOutputs, Memo, nearly_met, thorough
+from kernelmate.checks.answers import AnswerCache, ExpectedOutputs, nearly_met, thorough_answers
 from kernelmate.checks.compare import Difference
 from kernelmate.checks.reference import python_reference
 from kernelmate.checks.tolerances import derive
@@ -39,7 +39,7 @@ def asked(contract_of):
 
 def test_many_draws_leave_no_element_without_tolerance(asked) -> None:
     task, answer = asked
-    more = thorough(answer, task, (2,), 0.0)
+    more = thorough_answers(answer, task, (2,), 0.0)
     few, many = answer.allowed.error["y"], more.allowed.error["y"]
     assert (many >= few).all()
     # Of four draws of the inner loss some are all small at one element of many thousands; of 32 they are not.
@@ -49,8 +49,8 @@ def test_many_draws_leave_no_element_without_tolerance(asked) -> None:
 
 def test_fewer_draws_are_made_where_the_reference_takes_long(asked) -> None:
     task, answer = asked
-    assert thorough(answer, task, (2,), 2.0) is answer
-    assert thorough(answer, task, (2,), 0.5).again
+    assert thorough_answers(answer, task, (2,), 2.0) is answer
+    assert thorough_answers(answer, task, (2,), 0.5).again
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_only_what_is_a_little_beyond_a_measured_tolerance_is_measured_again(ask
 
 
 def memo(limit):
-    return Memo(limit, lambda value: [value])
+    return AnswerCache(limit, lambda value: [value])
 
 
 def test_a_value_is_made_once() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernelmate.checks.array_modules import narrow_type, rebuilt
+from kernelmate.checks.array_modules import narrow_type, with_array_module
 from kernelmate.checks.reference import python_reference
 from kernelmate.checks.userfiles import load_function
 
@@ -82,7 +82,7 @@ def test_numbers_of_the_text_are_rounded_in_a_pass_in_float32(tmp_path) -> None:
     path = tmp_path / "reference.py"
     path.write_text("STEP = 0.1\n\n\ndef f(x, t):\n    return x / (1 - 0.999**t) + STEP\n")
     function = load_function("reference.py:f", tmp_path, None)
-    narrow = rebuilt(function, tmp_path, device=False, working=np.dtype(np.float32))
+    narrow = with_array_module(function, tmp_path, device=False, working=np.dtype(np.float32))
     one = np.float32(1)
     expected = np.float32(one / (one - np.float32(np.float64(np.float32(0.999)) ** 10))) + np.float32(0.1)
     got = narrow(np.ones(1, np.float32).view(narrow_type(np.dtype(np.float32))), 10)[0]
@@ -96,7 +96,7 @@ def test_functions_made_by_vectorize_give_the_type_of_the_pass(tmp_path) -> None
     path.write_text(
         "import math\nimport numpy as np\n\nerf = np.vectorize(math.erf)\n\n\ndef f(x):\n    return 1 + erf(x)\n"
     )
-    narrow = rebuilt(
+    narrow = with_array_module(
         load_function("reference.py:f", tmp_path, None), tmp_path, device=False, working=np.dtype(np.float32)
     )
     assert narrow(np.ones(3, np.float32)).dtype == np.float32

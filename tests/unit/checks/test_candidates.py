@@ -1,4 +1,4 @@
-"""A candidate against its baseline: what is held against it, and what the baseline excuses."""
+"""Judgement of a candidate beside its baseline: findings that reject it, and those that the baseline excuses."""
 
 from __future__ import annotations
 

@@ -7,16 +7,23 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from kernelmate.checks.case_launches import FIRST, PlannedLaunch
 from kernelmate.checks.compare import Difference, compare
-from kernelmate.checks.extrapolation import carried
+from kernelmate.checks.extrapolation import extrapolated_tolerances
 from kernelmate.checks.inputs import draw
-from kernelmate.checks.laws import LARGE_ELEMENTS, ReferenceFacts, elements_at, kept, learn, usual_law
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.reference import python_reference
+from kernelmate.checks.reference_facts import (
+    LARGE_ELEMENTS,
+    ReferenceFacts,
+    elements_at,
+    learn,
+    stored_facts,
+    usual_law,
+)
 from kernelmate.checks.sizes import small_sizes
 from kernelmate.checks.styles import NORMAL
 from kernelmate.checks.tolerances import derive
-from kernelmate.checks.trials import FIRST, PlannedLaunch
 
 ROWS, FLAT = {"rows": 512, "cols": 1024}, {"n": 1 << 19}
 
@@ -58,7 +65,7 @@ def study(contract_of, tmp_path):
 
 
 def allowed(one, want, seed=0):
-    return carried(one.contract, one.law, one.evaluate, one.given, one.size, want, (seed,)).error["y"]
+    return extrapolated_tolerances(one.contract, one.law, one.evaluate, one.given, one.size, want, (seed,)).error["y"]
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -103,7 +110,7 @@ def test_honest_orders_of_adding_up_pass_and_float16_does_not(study, add_up) -> 
 def test_a_counter_that_stops_at_2_to_the_24_fails(study) -> None:
     one = study({"n": 1 << 18}, "x", "1", "np.full(1, 1.0 * x.size)")
     want = {"y": np.full(1, float(1 << 25))}
-    error = carried(one.contract, one.law, one.evaluate, one.given, one.size, want, (0,)).error["y"]
+    error = extrapolated_tolerances(one.contract, one.law, one.evaluate, one.given, one.size, want, (0,)).error["y"]
     assert not compare("y", np.full(1, 2.0**24, np.float32), want["y"], error).right
     assert compare("y", np.full(1, 2.0**25, np.float32), want["y"], error).right
 
@@ -178,14 +185,14 @@ def test_what_was_learnt_is_read_by_the_next_process(study, tmp_path, monkeypatc
         made.append(1)
         return ReferenceFacts(law, True, ((10, 0.5),))
 
-    first, again = kept(("a", 1), make), kept(("a", 1), make)
+    first, again = stored_facts(("a", 1), make), stored_facts(("a", 1), make)
     assert first == again
     assert len(made) == 1
-    kept(("a", 2), make)
+    stored_facts(("a", 2), make)
     assert len(made) == 2
     for path in (tmp_path / "references").iterdir():
         path.write_bytes(b"cut off")
-    assert kept(("a", 1), make) == first
+    assert stored_facts(("a", 1), make) == first
     assert len(made) == 3
 
 
@@ -220,7 +227,7 @@ def test_whole_numbers_beside_rounded_outputs_stay_exact(contract_of, tmp_path) 
     law = learn(contract, evaluate, size, inputs_at, 5, exact=True).law
     given = inputs_at(size, 9, NORMAL)
     want = evaluate(given, size)
-    error = carried(contract, law, evaluate, given, size, want, (0,)).error
+    error = extrapolated_tolerances(contract, law, evaluate, given, size, want, (0,)).error
     assert not error["k"].any()
     assert (error["y"] > 0).all()
     assert error["y"].max() < 1e-4

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import UnsupportedInstruction
+from kernelmate.checks.case_launches import Bench, PlannedLaunch, inputs_for
 from kernelmate.checks.judge import judge
 from kernelmate.checks.styles import NORMAL
-from kernelmate.checks.trials import Bench, PlannedLaunch, inputs_for
 from kernelmate.compiler import find_target
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Finding, FindingCode, JudgeTask

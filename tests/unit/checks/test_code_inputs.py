@@ -13,7 +13,7 @@ from kernelmate.checks.code_inputs import suggested_styles, with_styles
 from kernelmate.checks.inputs import draw
 from kernelmate.checks.positions import HUGE_DIVISOR, comparisons_of, rounded_factors
 from kernelmate.checks.size_plan import PlannedSize
-from kernelmate.checks.styles import InputStyle, milder
+from kernelmate.checks.styles import InputStyle, milder_style
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Argument, CompileOptions, Contract, Version
 from kernelmate.source import find_kernels, text_unit
@@ -279,16 +279,16 @@ def test_tiny_constants_are_met_by_tiny_inputs(limit: str, tried: bool) -> None:
 
 def test_large_constants_are_left_out_where_the_baseline_does_not_bear_them() -> None:
     style = InputStyle("normal", constants=(("x", (7.5, 3e38)),))
-    assert milder(style, {"n": 640}, [], failed=False) == InputStyle("normal", constants=(("x", (7.5,)),))
+    assert milder_style(style, {"n": 640}, [], failed=False) == InputStyle("normal", constants=(("x", (7.5,)),))
 
 
 def test_neighbours_of_constants_are_left_out_where_the_baseline_and_its_reference_disagree_on_them() -> None:
     """`x + 4` rounds the neighbour of a bin's edge to the edge, so that only the edge itself has one right bin."""
     style = InputStyle("normal", constants=(("x", (7.5,)),))
-    alone = milder(style, {"n": 640}, [], failed=False)
+    alone = milder_style(style, {"n": 640}, [], failed=False)
     assert alone == replace(style, alone=True)
-    assert milder(style, {"n": 640}, [], failed=True) is None
-    assert milder(alone, {"n": 640}, [], failed=False) is None
+    assert milder_style(style, {"n": 640}, [], failed=True) is None
+    assert milder_style(alone, {"n": 640}, [], failed=False) is None
     size, beside = {"n": 640}, np.nextafter(np.float32(7.5), np.float32(8))
     drawn = {one: draw(CONTRACT, size, (5,), one, Path())["x"] for one in (style, alone)}
     assert all(7.5 in one for one in drawn.values())

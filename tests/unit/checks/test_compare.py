@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmate.checks.compare import GLANCED, compare, near, passes
+from kernelmate.checks.compare import GLANCED, compare, is_right, is_within_tolerance
 
 
 def against(got, want, allowed=1e-3, dtype=np.float32):
@@ -104,13 +104,13 @@ def test_right_means_that_no_element_is_further_off_than_allowed(values, allowed
 def test_one_wrong_element_is_seen_wherever_it_lies(place, dtype) -> None:
     want = np.ones((3, GLANCED), np.complex128 if dtype is np.complex64 else np.float64)
     got, allowed = want.astype(dtype), np.full(want.shape, 1e-3)
-    assert passes("y", got, want, allowed)
-    assert near(want, want + 1e-4, allowed)
+    assert is_right("y", got, want, allowed)
+    assert is_within_tolerance(want, want + 1e-4, allowed)
     other = want.copy()
     got.flat[place] = other.flat[place] = 1.01
-    assert not passes("y", got, want, allowed)
-    assert not near(want, other, allowed)
+    assert not is_right("y", got, want, allowed)
+    assert not is_within_tolerance(want, other, allowed)
 
 
 def test_what_is_no_number_is_near_nothing() -> None:
-    assert not near(np.array([np.nan]), np.array([np.nan]), np.array([1.0]))
+    assert not is_within_tolerance(np.array([np.nan]), np.array([np.nan]), np.array([1.0]))

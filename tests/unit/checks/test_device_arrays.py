@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernelmate.checks.array_modules import rebuilt
+from kernelmate.checks.array_modules import with_array_module
 from kernelmate.checks.device_arrays import DeviceArray, NotAvailable, unwrapped
 
 X = np.random.default_rng(3).standard_normal((6, 8))
@@ -19,7 +19,7 @@ def _numpy_for_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
 def on_device(function, *arrays, working=None, directory=None):
     from pathlib import Path
 
-    made = rebuilt(function, directory or Path(__file__).parent, device=True, working=working)
+    made = with_array_module(function, directory or Path(__file__).parent, device=True, working=working)
     return unwrapped(made(*(DeviceArray(array.copy(), working) for array in arrays)))
 
 

@@ -11,11 +11,11 @@ from kernelmate.backends.base import RunResult
 from kernelmate.backends.timed import RepeatedLaunch
 from kernelmate.checks import guard_findings
 from kernelmate.checks.answers import ExpectedOutputs
+from kernelmate.checks.case_launches import FIRST, LaunchOutcome, PlannedLaunch
 from kernelmate.checks.guard_findings import code_findings, later_findings
 from kernelmate.checks.styles import NORMAL
-from kernelmate.checks.timed import KeptLaunch, Timed
-from kernelmate.checks.tolerances import Allowed
-from kernelmate.checks.trials import FIRST, LaunchOutcome, PlannedLaunch
+from kernelmate.checks.timed import JudgedLaunch, LaunchTimes
+from kernelmate.checks.tolerances import MaximumErrors
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.errors import CompilerUnavailable
 from kernelmate.records import Argument, CompileOptions, Contract, Version
@@ -77,36 +77,36 @@ def test_approximations_and_clocks_are_notes_beside_a_baseline_without_them() ->
 LATER_CONTRACT = Contract("k", ({"n": 4},), ("1",), ("32",), (Argument("y", "out", "float32", ("n",)),))
 RIGHT = {"y": np.arange(4, dtype=np.float32)}
 WRONG = {"y": np.full(4, -9, np.float32)}
-ANSWER = ExpectedOutputs({"y": np.arange(4.0)}, Allowed({"y": np.full(4, 1e-6)}, {"y": np.full(4, 1e-3)}))
-KEPT = KeptLaunch(LaunchOutcome(PlannedLaunch(FIRST, NORMAL, 0, 0), {}, RunResult(RIGHT)), ANSWER)
+ANSWER = ExpectedOutputs({"y": np.arange(4.0)}, MaximumErrors({"y": np.full(4, 1e-6)}, {"y": np.full(4, 1e-3)}))
+KEPT = JudgedLaunch(LaunchOutcome(PlannedLaunch(FIRST, NORMAL, 0, 0), {}, RunResult(RIGHT)), ANSWER)
 
 
-def codes(timed: Timed, kept: KeptLaunch | None = KEPT) -> list[tuple[str, str | None]]:
+def codes(timed: LaunchTimes, kept: JudgedLaunch | None = KEPT) -> list[tuple[str, str | None]]:
     return [(code, buffer) for code, _, buffer in later_findings(LATER_CONTRACT, kept, timed)]
 
 
 def test_launches_that_do_the_same_work_say_nothing() -> None:
-    assert codes(Timed(None, outputs=RIGHT, repeats=RepeatedLaunch(100, 5.0, 5.1, 5.2, RIGHT, (5.0, 6.0)))) == []
+    assert codes(LaunchTimes(None, outputs=RIGHT, repeats=RepeatedLaunch(100, 5.0, 5.1, 5.2, RIGHT, (5.0, 6.0)))) == []
 
 
 def test_an_output_that_timed_launches_left_wrong_is_told_once() -> None:
     repeats = RepeatedLaunch(100, 1.0, 50.0, None, WRONG, (1.0, 900.0))
-    assert codes(Timed(None, outputs=WRONG, repeats=repeats)) == [("stateful", "y")]
+    assert codes(LaunchTimes(None, outputs=WRONG, repeats=repeats)) == [("stateful", "y")]
 
 
 def test_an_output_that_only_the_last_of_many_launches_left_wrong_is_told() -> None:
-    assert codes(Timed(None, outputs=RIGHT, repeats=RepeatedLaunch(100, None, None, None, WRONG))) == [
+    assert codes(LaunchTimes(None, outputs=RIGHT, repeats=RepeatedLaunch(100, None, None, None, WRONG))) == [
         ("stateful", "y")
     ]
 
 
 def test_idle_launches_and_late_clocks_are_told_apart_from_impossible_times() -> None:
     repeats = RepeatedLaunch(100, 1.0, 50.0, None, RIGHT, (1.0, 900.0))
-    found = codes(Timed(None, outputs=RIGHT, repeats=repeats, doubt="1 us is not possible"))
+    found = codes(LaunchTimes(None, outputs=RIGHT, repeats=repeats, doubt="1 us is not possible"))
     assert found == [("sub-physical-time", None), ("stateful", None), ("sub-physical-time", None)]
 
 
 def test_times_are_judged_where_the_arrays_were_not_kept() -> None:
-    assert codes(Timed(None, outputs=WRONG, repeats=RepeatedLaunch(100, 1.0, 50.0, None, WRONG)), None) == [
+    assert codes(LaunchTimes(None, outputs=WRONG, repeats=RepeatedLaunch(100, 1.0, 50.0, None, WRONG)), None) == [
         ("stateful", None)
     ]

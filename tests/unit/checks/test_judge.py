@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernelmate.checks.case_records import CaseRecord, NotedFinding
+from kernelmate.checks.case_records import CaseRecord, RecordedFinding
 from kernelmate.checks.causes import assumed_divisibility
 from kernelmate.records import FindingCode
 from tests.unit.checks.judging import DOUBLE, body, errors, honest, swallows_nan, writes_zeros, wrong_everywhere
@@ -220,13 +220,13 @@ def test_two_sizes_may_be_assumed_together() -> None:
     found = [CaseRecord({"m": m, "n": n}, "own") for m in (16, 32, 3, 17, 24) for n in (32, 64, 5, 33, 48)]
     for record in found:
         if record.size["m"] % 8 or record.size["n"] % 16:
-            record.noted.append(NotedFinding(FindingCode.OUT_OF_BOUNDS_READ, "warning", "reads too far"))
+            record.noted.append(RecordedFinding(FindingCode.OUT_OF_BOUNDS_READ, "warning", "reads too far"))
     asked = []
 
     def attempt(size):
         record = CaseRecord(size, "own")
         if size["m"] % 8 or size["n"] % 16:
-            record.noted.append(NotedFinding(FindingCode.OUT_OF_BOUNDS_READ, "warning", "reads too far"))
+            record.noted.append(RecordedFinding(FindingCode.OUT_OF_BOUNDS_READ, "warning", "reads too far"))
         asked.append(size)
         return record
 

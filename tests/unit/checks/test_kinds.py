@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from kernelmate.checks.case_launches import KEPT_POISON_BYTES, poisoned_array, still_poisoned
 from kernelmate.checks.precision import same_bits
-from kernelmate.checks.trials import KEPT_POISON_BYTES, poisoned, still_poisoned
 
 KINDS = [np.bool_, np.int8, np.uint16, np.int32, np.int64, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, np.float32,
          np.float64, np.complex64, np.complex128]  # fmt: skip
@@ -17,7 +17,7 @@ KINDS = [np.bool_, np.int8, np.uint16, np.int32, np.int64, np.float16, ml_dtypes
 @pytest.mark.parametrize("poison", [0, 1])
 @pytest.mark.parametrize("shape", [(), (0,), (5,), (3, 4)])
 def test_elements_with_one_other_byte_are_poisoned_no_more(kind, poison, shape) -> None:
-    array = poisoned(np.zeros(shape, kind), poison).copy()
+    array = poisoned_array(np.zeros(shape, kind), poison).copy()
     assert still_poisoned(array, poison).shape == shape
     assert still_poisoned(array, poison).all()
     assert not still_poisoned(array, 1 - poison).any()
@@ -44,8 +44,8 @@ def test_zeros_of_both_signs_differ_and_equal_nans_do_not() -> None:
 
 def test_poisons_are_shared_and_nobody_can_write_to_them() -> None:
     small, large = np.zeros(5, np.float32), np.zeros(KEPT_POISON_BYTES // 4 + 1, np.float32)
-    assert np.shares_memory(poisoned(small, 0), poisoned(small, 0))
-    assert not np.shares_memory(poisoned(small, 0), poisoned(small, 1))
-    assert not np.shares_memory(poisoned(large, 0), poisoned(large, 0))
+    assert np.shares_memory(poisoned_array(small, 0), poisoned_array(small, 0))
+    assert not np.shares_memory(poisoned_array(small, 0), poisoned_array(small, 1))
+    assert not np.shares_memory(poisoned_array(large, 0), poisoned_array(large, 0))
     with pytest.raises(ValueError, match="read-only"):
-        poisoned(small, 0)[0] = 1.0
+        poisoned_array(small, 0)[0] = 1.0

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from kernelmate.checks import laws, oracle, placing
+from kernelmate.checks import large_references, oracle, reference_facts
+from kernelmate.checks.case_launches import FIRST, PlannedLaunch
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.styles import NORMAL
-from kernelmate.checks.trials import FIRST, PlannedLaunch
 
 SIZE = {"n": 1 << 20}
 SHOT = PlannedLaunch(FIRST, NORMAL, 0, 0)
@@ -69,8 +69,8 @@ def test_inputs_and_answers_of_a_large_size_come_from_the_gpu(beside) -> None:
 
 
 def test_a_reference_that_would_take_too_long_is_not_waited_for(beside, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placing, "LONGEST_REFERENCE_S", 1e-9)
-    monkeypatch.setattr(laws, "_same_on_device", lambda *_: False)
+    monkeypatch.setattr(large_references, "LONGEST_REFERENCE_S", 1e-9)
+    monkeypatch.setattr(reference_facts, "_same_on_device", lambda *_: False)
     one = beside("def f(x):\n    return 2 * x\n", Gpu())
     assert one.answer(SIZE, SHOT, one.inputs(SIZE, SHOT), None) is None
     ((size, why),) = one.lacking.items()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kernelmate.checks.case_launches import REPEATED_ELEMENTS, REPEATED_SCHEDULES
 from kernelmate.checks.judge import judge
-from kernelmate.checks.trials import REPEATED_ELEMENTS, REPEATED_SCHEDULES
 from kernelmate.compiler import find_target
 from kernelmate.records import JudgeTask
 

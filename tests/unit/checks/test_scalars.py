@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelmate.checks.scalars import counted_names, has_switches, loops, said, varied, varied_names
+from kernelmate.checks.scalars import counted_names, has_switches, loops, varied, varied_names, varied_scalar_values
 from kernelmate.records import Argument, Contract
 
 SIZE = {"n": 64}
@@ -88,7 +88,7 @@ def test_whole_scalars_of_one_may_be_flags(argument, has) -> None:
 def test_only_what_differs_is_said() -> None:
     one = contract(scalar("2"), scalar("3", name="b"))
     given = varied(one, SIZE, ["b"], (1,))
-    assert said(one, SIZE, given) == {"b": (float(given["b"]), 3.0)}
+    assert varied_scalar_values(one, SIZE, given) == {"b": (float(given["b"]), 3.0)}
 
 
 def test_references_that_loop_or_count_are_told_from_those_that_do_not(tmp_path) -> None:

@@ -8,9 +8,9 @@ import numpy as np
 
 from kernelmate.backends.base import ScalarArgument
 from kernelmate.checks import input_selection
+from kernelmate.checks.case_launches import Bench
 from kernelmate.checks.judge import judge
 from kernelmate.checks.positions import ArgumentUses
-from kernelmate.checks.trials import Bench
 from kernelmate.records import Finding, FindingCode
 from tests.unit.checks.judging import body, errors, task_of
 

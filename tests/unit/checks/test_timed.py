@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kernelmate.checks.judge import judge
-from kernelmate.checks.timed import Timed
+from kernelmate.checks.timed import LaunchTimes
 from kernelmate.records import Finding, FindingCode, Timing
 from tests.unit.checks.judging import DOUBLE, body, honest, task_of
 
@@ -16,7 +16,7 @@ def test_listed_sizes_are_counted_once_and_timed(python_backend, contract_of, tm
 
     def timer(launch):
         asked.append((launch.shape.blocks, launch.headline, launch.sizes, launch.sound, launch.baseline))
-        return Timed(timing)
+        return LaunchTimes(timing)
 
     version = python_backend.version(contract_of(DOUBLE), body(honest), "timed")
     judgement = judge(task_of(version, None, tmp_path), python_backend, lambda *_: None, timer)
@@ -35,7 +35,7 @@ def timed_with(python_backend, contract_of, tmp_path, block, leave, candidate=ho
         launches.append(launch)
         arrays = {item.name: item.data.copy() for item in launch.run().arguments if hasattr(item, "data")}
         leave(arrays)
-        return Timed(Timing("measured", 3.5, (3.4, 3.6), None, None, 40, 1980, False), outputs=arrays)
+        return LaunchTimes(Timing("measured", 3.5, (3.4, 3.6), None, None, 40, 1980, False), outputs=arrays)
 
     version = python_backend.version(contract, body(candidate), "candidate")
     other = None if baseline is None else python_backend.version(contract, body(baseline), "baseline")
@@ -98,7 +98,7 @@ def test_a_launch_that_fails_when_it_is_timed_rejects_the_version(python_backend
     fault = Finding(FindingCode.ILLEGAL_ADDRESS, "error", "the kernel accessed memory that nothing is mapped at")
     version = python_backend.version(contract_of(DOUBLE), body(honest), "faulty")
     judgement = judge(
-        task_of(version, None, tmp_path), python_backend, lambda *_: None, lambda _: Timed(None, finding=fault)
+        task_of(version, None, tmp_path), python_backend, lambda *_: None, lambda _: LaunchTimes(None, finding=fault)
     )
     assert judgement.correct is False
     assert "when it was timed" in judgement.findings[0].message

@@ -12,7 +12,7 @@ from kernelmate.checks.inputs import draw
 from kernelmate.checks.precision import unit_roundoff
 from kernelmate.checks.reference import python_reference
 from kernelmate.checks.styles import InputStyle
-from kernelmate.checks.tolerances import Allowed, accumulating_dtype, derive, loosened, with_vanished
+from kernelmate.checks.tolerances import MaximumErrors, accumulating_dtype, derive, with_baseline_error, with_vanished
 from kernelmate.source import numpy_dtype
 
 ROWS = """
@@ -136,7 +136,7 @@ def test_the_contracts_tolerance_is_taken_as_it_is(contract_of) -> None:
 
 def test_the_baselines_error_loosens_only_up_to_the_bound() -> None:
     allowed = {"y": np.array([1.0, 1.0, 1.0])}
-    assert loosened(allowed, {"y": np.array([0.1, 1.5, 1000.0])})["y"].tolist() == [1.0, 6.0, 8.0]
+    assert with_baseline_error(allowed, {"y": np.array([0.1, 1.5, 1000.0])})["y"].tolist() == [1.0, 6.0, 8.0]
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_where_a_reference_gives_exactly_zero_a_rounding_of_the_input_there_pass
     contract = contract_of(ROWS.replace("REFERENCE", "x").replace("SHAPE", "rows, cols"), PARAMETERS)
     x = np.array([[-40.0, -1e-20, np.inf, 3.0]], np.float32)
     want = {"y": np.array([[0.0, 0.0, 0.0, 3.0]])}
-    none = Allowed({"y": np.full((1, 4), 1e-30)}, {"y": np.zeros((1, 4))})
+    none = MaximumErrors({"y": np.full((1, 4), 1e-30)}, {"y": np.zeros((1, 4))})
     found = with_vanished(contract, none, want, {"x": x}).error["y"][0]
     assert found[0] == 40 * 2.0**-53
     assert found[1:].tolist() == [1e-30, 1e-30, 1e-30]

@@ -19,10 +19,10 @@ from kernelmate.checks.values import (
     plant_constants,
     plantable,
     repeated,
-    sided,
     strided,
     tie,
     wide_integers,
+    with_infinite_halves,
 )
 from kernelmate.records import Argument, Contract
 
@@ -221,7 +221,7 @@ def test_nothing_is_planted_without_a_scalar_or_into_what_a_function_makes() -> 
 
 
 def test_one_side_of_an_array_is_minus_infinity_and_the_other_infinity() -> None:
-    sides = sided((2, 5))
+    sides = with_infinite_halves((2, 5))
     assert sides.tolist() == [[-np.inf] * 2 + [np.inf] * 3] * 2
-    assert sided(()).shape == ()
-    assert sided((3, 0)).shape == (3, 0)
+    assert with_infinite_halves(()).shape == ()
+    assert with_infinite_halves((3, 0)).shape == (3, 0)

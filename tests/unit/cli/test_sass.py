@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernelmate.compiler.places import find_tool
+from kernelmate.compiler.cuda_toolkit import find_tool
 
 pytestmark = pytest.mark.skipif(find_tool("nvdisasm") is None, reason="needs nvdisasm (nvidia-cuda-nvdisasm)")
 

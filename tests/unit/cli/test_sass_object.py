@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelmate.compiler.places import find_tool
+from kernelmate.compiler.cuda_toolkit import find_tool
 from kernelmate.config import load_settings
 from kernelmate.session import Session
 from kernelmate.source import load_kernels

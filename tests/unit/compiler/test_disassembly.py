@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from kernelmate.compiler import disassembly as module
+from kernelmate.compiler.cuda_toolkit import find_tool
 from kernelmate.compiler.disassembly import class_of, disassembling, sass, sass_mix
-from kernelmate.compiler.places import find_tool
 from kernelmate.errors import CompilerUnavailable
 
 TEXT = """__global__ void k(const float* x, float* y, double* z, int n) {

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kernelmate.compiler import listing as module
+from kernelmate.compiler.cuda_toolkit import find_tool
 from kernelmate.compiler.listing import read_listing
-from kernelmate.compiler.places import find_tool
 from kernelmate.errors import CompilerUnavailable
 from kernelmate.records import Listing
 from kernelmate.source import load_kernels

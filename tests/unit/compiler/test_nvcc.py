@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernelmate.compiler import nvcc
-from kernelmate.compiler.places import find_tool
+from kernelmate.compiler.cuda_toolkit import find_tool
 from kernelmate.config import load_settings
 from kernelmate.errors import CompilerUnavailable, CompileTimeout, UsageError
 from kernelmate.records import Verdict

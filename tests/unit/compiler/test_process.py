@@ -14,7 +14,7 @@ import pytest
 
 from kernelmate.compiler import process
 from kernelmate.compiler.frames import CompileJob
-from kernelmate.compiler.process import Abandoned, CompilerProcess
+from kernelmate.compiler.process import CompilationAbandoned, CompilerProcess
 from kernelmate.errors import CompileTimeout
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks processes up in /proc")
@@ -160,7 +160,7 @@ def test_a_compilation_that_nobody_wants_any_more_is_killed_and_the_next_one_beg
     compiler.start()
     first = compiler.pid
     threading.Timer(0.3, compiler.abandon).start()
-    with pytest.raises(Abandoned):
+    with pytest.raises(CompilationAbandoned):
         compiler.compile(ENDLESS, 600)
     assert compiler.pid not in {first, None}
     assert gone(first)
@@ -183,7 +183,7 @@ def test_texts_compile_side_by_side_and_one_thread_s_can_be_abandoned_alone() ->
     def work(name: str) -> None:
         try:
             compiler.compile(ENDLESS, 600)
-        except Abandoned as error:
+        except CompilationAbandoned as error:
             ended[name] = error
 
     try:

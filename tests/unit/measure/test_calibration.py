@@ -1,4 +1,4 @@
-"""Measured roofs: kept, found again, and used for no GPU but their own."""
+"""Measured roofs are stored, loaded, and used only for the GPU that was measured."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import prediction
 from benchmarks.prediction_fit import START, Timed, at, fitted, held_out, score
-from kernelmate.measure.predict import Fit, estimate, known, stored, stored_fit
+from kernelmate.measure.predict import FittedConstants, estimate, launch_facts, stored, stored_fit
 from kernelmate.measure.statistics import MODEL_FACTOR, RATIO_FACTOR
 
 DATA = Path(prediction.__file__).parent / "data"
@@ -61,7 +61,7 @@ def test_a_fit_finds_back_what_made_the_times(timed: list[Timed]) -> None:
     made = [replace(one, measured_us=estimate(one.launch, truth).warm_us) for one in timed]
     found = fitted(made, START, prior=10.0)
 
-    def error(fit: Fit) -> float:
+    def error(fit: FittedConstants) -> float:
         return sum(abs(math.log(estimate(one.launch, fit).warm_us / one.measured_us)) for one in made)
 
     assert error(found) < 0.1 * error(START)
@@ -77,7 +77,7 @@ def test_a_held_out_family_does_not_move_its_own_fit(timed: list[Timed]) -> None
 
 
 def test_scores_count_pairs_within_families_that_really_differ(h100, compiled, shape, ran) -> None:
-    launch = known(h100, compiled(), shape(32), ran(32))
+    launch = launch_facts(h100, compiled(), shape(32), ran(32))
     times = [("a", 1.0), ("a", 2.0), ("a", 2.1), ("b", 4.0)]
     made = [Timed(family, str(number), launch, time) for number, (family, time) in enumerate(times)]
     found = score(made, [1.0, 1.2, 0.9, 9.0], factor=1.15)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kernelmate.backends.timed import CannotCapture, GpuState, TimedFault, Untraced
+from kernelmate.backends.timed import CannotCapture, CuptiUnavailable, GpuState, TimedFault
 from kernelmate.measure.timing import ATTEMPTS, PERIOD_ROUNDS, REPEATS, measure, settle
 from kernelmate.records import Finding, FindingCode
 
@@ -62,7 +62,7 @@ class SimulatedRig:
 
     def traced(self, order: Sequence[int]) -> tuple[float, ...]:
         if not self.tracing:
-            raise Untraced("CUPTI is absent")
+            raise CuptiUnavailable("CUPTI is absent")
         return tuple(self._one(version) - self.EMPTY_US for version in order)
 
     def condition(self) -> GpuState:

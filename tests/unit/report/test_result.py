@@ -30,7 +30,7 @@ from kernelmate.report import words
 from kernelmate.report.chart import ChartVersion, candidate_labels, candidate_names
 from kernelmate.report.drawing import Mark, Rect, Scene, TextShape, shortened, text_width
 from kernelmate.report.excerpt import SourceLines
-from kernelmate.report.result import charted, grouped, optimization_parts, verdict_parts, view
+from kernelmate.report.result import charted_versions, grouped, optimization_parts, verdict_parts, view
 from kernelmate.report.result_charts import (  # fmt: skip
     LEFT,
     NARROW,
@@ -160,7 +160,7 @@ def test_another_candidate_can_be_in_view(optimization: Optimization, kernel: Ke
     assert shown.lstrip().startswith("Promising")
     assert "~1.44x" in shown
     assert "faster" not in shown, "a prediction is not called faster"
-    assert charted(optimization, 2)[1].label == "2 block-size"
+    assert charted_versions(optimization, 2)[1].label == "2 block-size"
 
 
 def test_candidates_with_the_same_figures_are_one_line(optimization: Optimization) -> None:
@@ -216,7 +216,7 @@ def test_candidates_of_one_author_are_told_apart_by_their_blocks(optimization: O
     assert candidate_names(found.candidates) == names
     shown = seen(optimization_parts(found, kernel, shown=2))
     assert f"2 {names[1]}" in shown
-    assert [version.label for version in charted(found, 2)][1] == f"2 {names[1]}"
+    assert [version.label for version in charted_versions(found, 2)][1] == f"2 {names[1]}"
     scenes = result_scenes([ChartVersion(f"{number} {name}", found.baseline) for number, name in enumerate(names, 1)])
     for scene in scenes:
         assert len({text[2:] for text in texts(scene) if text.startswith(("1 ", "2 ", "3 "))}) == 3
@@ -291,7 +291,7 @@ def test_folds_are_found_by_keys_that_stay(optimization: Optimization, wrong: Ve
 
 def test_no_more_than_three_candidates_are_drawn(optimization: Optimization) -> None:
     many = replace(optimization, candidates=optimization.candidates * 5)
-    assert len(charted(many)) == 4
+    assert len(charted_versions(many)) == 4
 
 
 def test_where_nothing_is_worth_taking_the_list_is_open(optimization: Optimization, kernel: Kernel) -> None:

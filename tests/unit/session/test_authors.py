@@ -1,4 +1,4 @@
-"""Which authors a search gets, and that nothing goes to another machine unasked."""
+"""Selection of the authors of a search, and consent before text is sent to another machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernelmate.config import load_settings
 from kernelmate.records import Kernel
 from kernelmate.session.authors import SearchOptions, authors, local_model
 from kernelmate.suggest.claude import Claude
-from kernelmate.suggest.consent import Outgoing
+from kernelmate.suggest.consent import OutgoingText
 from kernelmate.suggest.local.author import LocalModel
 from kernelmate.suggest.prices import SpendingBudget
 from kernelmate.suggest.router import Router
@@ -31,7 +31,7 @@ def test_a_server_beyond_this_machine_is_asked_for_once(
     load: Callable[..., Kernel], scale: str, url: str, asked: bool, monkeypatch: pytest.MonkeyPatch, tmp_path
 ) -> None:
     monkeypatch.setattr("kernelmate.suggest.consent.default_path", lambda: tmp_path / "consent.json")
-    shown: list[Outgoing] = []
+    shown: list[OutgoingText] = []
     options = SearchOptions(ask=lambda outgoing: shown.append(outgoing) is None)
     model = local_model(load_settings(model_url=url), load(scale), options, wanted=True)
     assert model is not None

@@ -18,7 +18,7 @@ from kernelmate.records import Candidate, Judged, JudgeTask, Kernel
 from kernelmate.session.candidates import content_key
 from kernelmate.session.judging import JudgingContext
 from kernelmate.session.prefetch import EarlyCandidates
-from kernelmate.session.preparing import KernelPreparer, Prepared
+from kernelmate.session.preparing import KernelPreparer, PreparedVersion
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.synthesis import Synthesis
@@ -64,7 +64,7 @@ def compiled_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     texts: list[str] = []
     prepare = KernelPreparer.prepare_candidate
 
-    def noted(self: KernelPreparer, kernel: Kernel, *rest: object) -> Prepared:
+    def noted(self: KernelPreparer, kernel: Kernel, *rest: object) -> PreparedVersion:
         texts.append(kernel.unit.text)
         return prepare(self, kernel, *rest)  # type: ignore[arg-type]
 
@@ -128,7 +128,7 @@ def test_a_compiler_that_is_gone_is_told_where_the_version_is_asked_for(
 ) -> None:
     session, worker = scripted(backend="emulator")
 
-    def gone(*_: object) -> Prepared:
+    def gone(*_: object) -> PreparedVersion:
         raise CompilerUnavailable("NVRTC is gone.")
 
     monkeypatch.setattr(KernelPreparer, "prepare_candidate", gone)

@@ -1,4 +1,4 @@
-"""A session compiles, has the worker judge, and says what it all comes to."""
+"""A session compiles versions, has the worker judge them, and returns verdicts."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 
 from kernelmate.errors import UsageError
 from kernelmate.records import Allowance, Counters, Finding, FindingCode, Resources, Speedup, Timing, Verdict
-from kernelmate.session.thresholds import DEFAULTS, figures_of, limited, more_findings, read_allowances
+from kernelmate.session.thresholds import DEFAULTS, figures_of, is_stopped_by_limit, more_findings, read_allowances
 
 COUNTERS = Counters("emulated", 1, 1000, 1, 500, 0, 1, 0, 0, 0, None, 0, 0)
 VERDICT = Verdict(
@@ -118,9 +118,9 @@ def test_notes_and_limits_of_the_emulator_are_nobodys_fault() -> None:
 def test_only_limits_of_time_memory_and_instructions_excuse_an_open_verdict() -> None:
     left = replace(VERDICT, correct=None, cases=())
     assert left.unreached
-    assert not limited(left)
-    assert not limited(replace(left, findings=(finding("worker-crash"),)))
-    assert limited(replace(left, findings=(finding("time-limit"),)))
+    assert not is_stopped_by_limit(left)
+    assert not is_stopped_by_limit(replace(left, findings=(finding("worker-crash"),)))
+    assert is_stopped_by_limit(replace(left, findings=(finding("time-limit"),)))
 
 
 def test_a_new_kernel_fails_by_errors_alone_and_by_a_guess_only_where_it_does_not_compile() -> None:

@@ -1,4 +1,4 @@
-"""Where a reference cannot be traced, new kernels are written from the kernel's own text, and judged with the reference."""
+"""New kernels are written from the text of a kernel whose reference cannot be traced, and judged with that reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inferred sizes are bounded by the iterations of the kernel's loops, whatever their bounds are made of."""
+"""Inferred sizes are bounded by the iterations of the kernel's loops, for bounds of every form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Triton kernel uses of other files and under other names is found by its text; nothing of these files is run."""
+"""Definitions that a Triton kernel uses from other files or under other names are found in the text; these files are not executed."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from messages_server import Messages, drips, drops, drops_a_chunk, fails, fails_
 from kernelmate.records import Candidate, Judged
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
 from kernelmate.suggest.claude import MOST_OUTPUT_TOKENS, Claude
-from kernelmate.suggest.consent import Consents, Outgoing
+from kernelmate.suggest.consent import Consents, OutgoingText
 from kernelmate.suggest.prices import SpendingBudget, cost_of
 from kernelmate.suggest.replies import proposed
 
@@ -66,15 +66,15 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Messages]:
 
 
 @pytest.fixture
-def agreed() -> list[Outgoing]:
+def agreed() -> list[OutgoingText]:
     """Texts that were shown to the user."""
     return []
 
 
 @pytest.fixture
-def claude(tmp_path: Path, agreed: list[Outgoing]) -> Callable[..., Claude]:
+def claude(tmp_path: Path, agreed: list[OutgoingText]) -> Callable[..., Claude]:
     def make(agree: bool = True, budget: float = 5.0, **more: object) -> Claude:
-        def ask(outgoing: Outgoing) -> bool:
+        def ask(outgoing: OutgoingText) -> bool:
             agreed.append(outgoing)
             return agree
 
@@ -132,7 +132,7 @@ def test_the_fixed_parts_come_first_and_are_cached(
 
 
 def test_what_is_sent_is_what_was_agreed_to(
-    server: Messages, claude: Callable[..., Claude], request_: SuggestRequest, agreed: list[Outgoing]
+    server: Messages, claude: Callable[..., Claude], request_: SuggestRequest, agreed: list[OutgoingText]
 ) -> None:
     server.answers = [says(json.dumps(REVIEW))]
     claude().review(request_, None)
@@ -156,7 +156,7 @@ def test_without_consent_no_byte_is_sent(
 
 
 def test_consent_is_asked_once_for_a_workspace(
-    server: Messages, claude: Callable[..., Claude], request_: SuggestRequest, agreed: list[Outgoing]
+    server: Messages, claude: Callable[..., Claude], request_: SuggestRequest, agreed: list[OutgoingText]
 ) -> None:
     server.answers = [says(json.dumps(REVIEW))]
     claude().review(request_, None)
@@ -344,7 +344,11 @@ def test_a_search_that_is_over_breaks_a_review_off_and_lets_an_audit_end(
 
 
 def test_what_the_user_has_stopped_sends_nothing(
-    server: Messages, claude: Callable[..., Claude], request_: SuggestRequest, failed: Judged, agreed: list[Outgoing]
+    server: Messages,
+    claude: Callable[..., Claude],
+    request_: SuggestRequest,
+    failed: Judged,
+    agreed: list[OutgoingText],
 ) -> None:
     with pytest.raises(AuthorFailed) as caught:
         claude(stop=lambda: True).audit(request_, failed)
@@ -353,7 +357,7 @@ def test_what_the_user_has_stopped_sends_nothing(
 
 
 def test_the_budget_is_never_passed(
-    server: Messages, claude: Callable[..., Claude], request_: SuggestRequest, agreed: list[Outgoing]
+    server: Messages, claude: Callable[..., Claude], request_: SuggestRequest, agreed: list[OutgoingText]
 ) -> None:
     server.answers = [says(json.dumps(REVIEW))]
     with pytest.raises(AuthorFailed) as caught:

@@ -14,7 +14,7 @@ from kernelmate.records import Diagnostic, Finding, FindingCode, Optimization
 from kernelmate.session import Session
 from kernelmate.source import load_kernel
 from kernelmate.suggest.offline import Offline
-from kernelmate.suggest.repairing import RepairSequences, distance, nearer
+from kernelmate.suggest.repairing import RepairSequences, distance, is_nearer
 from kernelmate.suggest.repairs import ALL
 from kernelmate.suggest.scripted import Scripted
 
@@ -112,23 +112,23 @@ def test_distance_counts_messages_then_faults_then_wrong_sizes(fixed: Any) -> No
     broken, right = found.baseline, found.candidates[0].verdict
     assert distance(broken)[0] == sum(d.severity == "error" for d in broken.diagnostics) > 0
     assert distance(right) == (0, 0, 0)
-    assert nearer(right, broken)
-    assert not nearer(broken, right)
+    assert is_nearer(right, broken)
+    assert not is_nearer(broken, right)
 
 
 def test_as_many_faults_of_a_lesser_kind_are_nearer_and_of_a_greater_kind_are_not(fixed: Any) -> None:
     right = fixed(BROKEN)[0].candidates[0].verdict
     bounds, race = (replace(right, correct=False, findings=(Finding(FindingCode(code), "error", "x"),)) for code in ("out-of-bounds-write", "shared-race"))  # fmt: skip
-    assert nearer(race, bounds)
-    assert not nearer(bounds, race)
-    assert not nearer(race, race)
+    assert is_nearer(race, bounds)
+    assert not is_nearer(bounds, race)
+    assert not is_nearer(race, race)
 
 
 def test_another_message_of_the_compiler_is_a_step(fixed: Any) -> None:
     broken = fixed(BROKEN)[0].baseline
     one, other = (replace(broken, diagnostics=(Diagnostic("error", text, None, 1, 1),)) for text in ("a", "b"))
-    assert nearer(one, other)
-    assert not nearer(one, one)
+    assert is_nearer(one, other)
+    assert not is_nearer(one, one)
 
 
 def test_it_hands_out_no_more_than_it_may(session: Session, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Ranges of whole numbers, by which numbers of bits that values are shifted by are known."""
+"""Ranges of integers, from which the ranges of shift counts follow."""
 
 from __future__ import annotations
 

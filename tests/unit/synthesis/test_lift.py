@@ -11,7 +11,7 @@ import pytest
 from kernelmate.config import load_settings
 from kernelmate.records import Kernel
 from kernelmate.session import Session
-from kernelmate.session.lifting import lifted
+from kernelmate.session.lifting import lift_and_judge
 from kernelmate.source import contract_for, load_kernel
 from kernelmate.synthesis.lift.function import lift
 from kernelmate.synthesis.lift.polynomials import NotLifted
@@ -263,7 +263,7 @@ def session() -> Iterator[Session]:
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_lifted_kernel_agrees_and_its_function_is_traced(name: str, session: Session, tmp_path: Path) -> None:
     sizes, args, grid, block, source = KERNELS[name]
-    found = lifted(session, written(tmp_path, name, sizes, args, f"{grid}\n{block}", source))
+    found = lift_and_judge(session, written(tmp_path, name, sizes, args, f"{grid}\n{block}", source))
     assert found.agrees, (found.line, found.reason, found.function)
     assert found.cases >= 2
     assert found.note is None
@@ -331,6 +331,6 @@ __global__ void short_of(const float* x, float* out, int n) {
   if (i < n) out[i] = 2.0f * x[i];
 }"""
     kernel = written(tmp_path, "short_of", "{ n = 256 }, { n = 700 }", ONE[1], "grid = 1\nblock = 256", source)
-    found = lifted(session, kernel)
+    found = lift_and_judge(session, kernel)
     assert not found.agrees
     assert found.reason

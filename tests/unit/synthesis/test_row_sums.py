@@ -1,4 +1,4 @@
-"""Rows summed by number, results that are apart in one launch, columns of few rows, and products of parts of one array."""
+"""Sums of rows by number, separate results in one launch, columns of few rows, and products of parts of one array."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from kernelmate.cli.main import cli
 from kernelmate.cli.stopping import report_error
 from kernelmate.errors import UsageError
 from kernelmate_torch.kernelbench.records import BenchmarkedTask, CandidateVerdict, Speed, TaskAudit, TaskFinding
-from kernelmate_torch.kernelbench.results import KeptResults, ResultsFile, encoded, merged, read_results
-from kernelmate_torch.kernelbench.shown import FastShare, fast_shares
+from kernelmate_torch.kernelbench.rendering import FastShare, fast_shares
+from kernelmate_torch.kernelbench.results import ResultsFile, StoredResults, encoded, merged, read_results
 from kernelmate_torch.kernelbench.tasks import candidate_of, find_tasks, key_of, shard_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -165,11 +165,13 @@ def test_two_processes_may_add_to_one_file(tmp_path: Path):
 
 def test_merged_files_add_up_and_conflicts_are_refused(tmp_path: Path):
     bare = BenchmarkedTask("a", "key", TaskAudit())
-    (tmp_path / "1.json").write_bytes(encoded(KeptResults(1, ("a", "b"), (result("a"),))))
-    (tmp_path / "2.json").write_bytes(encoded(KeptResults(1, ("a", "b"), (result("b"), bare))))
+    (tmp_path / "1.json").write_bytes(encoded(StoredResults(1, ("a", "b"), (result("a"),))))
+    (tmp_path / "2.json").write_bytes(encoded(StoredResults(1, ("a", "b"), (result("b"), bare))))
     together = merged([tmp_path / "1.json", tmp_path / "2.json"])
     assert {one.task: one.candidate is not None for one in together.results} == {"a": True, "b": True}
-    (tmp_path / "3.json").write_bytes(encoded(KeptResults(1, ("a",), (BenchmarkedTask("a", "another", TaskAudit()),))))
+    (tmp_path / "3.json").write_bytes(
+        encoded(StoredResults(1, ("a",), (BenchmarkedTask("a", "another", TaskAudit()),)))
+    )
     with pytest.raises(UsageError, match="another content"):
         merged([tmp_path / "1.json", tmp_path / "3.json"])
 

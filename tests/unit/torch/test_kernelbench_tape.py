@@ -9,7 +9,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: make train-tools")
 
-from kernelmate_torch.kernelbench.subject import misses  # noqa: E402 -- it needs torch
+from kernelmate_torch.kernelbench.audited_task import tolerance_units  # noqa: E402 -- it needs torch
 from kernelmate_torch.kernelbench.tape import Tape, record  # noqa: E402
 from kernelmate_torch.kernelbench.timing import Rotation, sets_needed  # noqa: E402
 from kernelmate_torch.kernelbench.waste import static_findings  # noqa: E402
@@ -85,13 +85,13 @@ def test_operations_that_one_call_is_made_of_are_inner() -> None:
     [([0.0, 2.0], [0.0, 2.0], 0.0), ([0.02], [0.01], 0.01 / 0.0101), ([float("nan")], [1.0], float("inf")), ([float("inf")], [float("inf")], 0.0)],
 )  # fmt: skip
 def test_deviations_are_those_of_allclose(made: list[float], want: list[float], miss: float) -> None:
-    assert misses((torch.tensor(made),), (torch.tensor(want),), (1e-2, 1e-2)) == pytest.approx(miss, rel=1e-3)
+    assert tolerance_units((torch.tensor(made),), (torch.tensor(want),), (1e-2, 1e-2)) == pytest.approx(miss, rel=1e-3)
 
 
 def test_results_of_another_shape_or_number_never_pass() -> None:
     one = torch.ones(2, 3)
-    assert misses((one,), (one.T,), (1e-2, 1e-2)) == float("inf")
-    assert misses((one,), (one, one), (1e-2, 1e-2)) == float("inf")
+    assert tolerance_units((one,), (one.T,), (1e-2, 1e-2)) == float("inf")
+    assert tolerance_units((one,), (one, one), (1e-2, 1e-2)) == float("inf")
 
 
 def test_timed_calls_have_inputs_beyond_l2_and_within_the_memory() -> None:

@@ -1,4 +1,4 @@
-"""A part's operations, run by themselves, compute what they compute within the module."""
+"""A part's operations give the same results by themselves as within the module."""
 
 from pathlib import Path
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from kernelmate_torch.cutting import ends, together, untiled, views_late
+from kernelmate_torch.cutting import connected_count, part_lengths, untiled, views_late
 from kernelmate_torch.numpy_text import Untranslated
 from kernelmate_torch.operations import OPERATIONS
 from kernelmate_torch.parts import MOST_PRODUCT, PartFunction, judged_size, part_function, reference_file, structure
@@ -148,7 +148,7 @@ def test_the_longest_part_is_tried_first_and_never_ends_with_a_view():
         call("c", "linear.default", "b", "w", shape=(4, 8)),
         call("d", "view.default", "c", [32], shape=(32,)),
     ]
-    assert list(ends(program(*nodes), nodes)) == [3, 2, 1]
+    assert list(part_lengths(program(*nodes), nodes)) == [3, 2, 1]
 
 
 def test_references_to_values_are_found_in_nested_arguments():
@@ -319,7 +319,7 @@ def test_of_the_shorter_parts_those_with_one_result_come_first():
         call("e", "linear.default", "d", "w", shape=(4, 8)),
         call("f", "mul.Tensor", "e", "b", shape=(4, 8)),
     ]
-    assert list(ends(program(*nodes), nodes[2:])) == [6, 2, 4, 3, 1]
+    assert list(part_lengths(program(*nodes), nodes[2:])) == [6, 2, 4, 3, 1]
 
 
 def test_computations_that_have_nothing_to_do_with_each_other_are_parts_of_their_own():
@@ -330,9 +330,9 @@ def test_computations_that_have_nothing_to_do_with_each_other_are_parts_of_their
         call("b", "mul.Tensor", "a", "a", shape=(4, 8)),
         call("c", "exp.default", "y", shape=(4, 8)),
     ]
-    assert together(program(*nodes), nodes[2:]) == 2
+    assert connected_count(program(*nodes), nodes[2:]) == 2
     joined = [*nodes, call("d", "add.Tensor", "b", "c", shape=(4, 8))]
-    assert together(program(*joined), joined[2:]) == 4
+    assert connected_count(program(*joined), joined[2:]) == 4
 
 
 def test_products_beside_interleaved_slices_are_left_to_a_library():

@@ -1,4 +1,4 @@
-"""Programs with one silent fallback each, which is found with its place, and sound programs, of which nothing is said."""
+"""Programs with one silent fallback each, which is found with its place, and sound programs without findings."""
 
 from __future__ import annotations
 

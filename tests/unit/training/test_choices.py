@@ -18,7 +18,7 @@ from kernelmate_training.encoded import encode  # noqa: E402
 from kernelmate_training.examples import Example  # noqa: E402
 from kernelmate_training.torch_choices import agreement  # noqa: E402
 from kernelmate_training.torch_llama import Llama  # noqa: E402
-from kernelmate_training.torch_sampling import following  # noqa: E402
+from kernelmate_training.torch_sampling import continuation_logprobs  # noqa: E402
 from kernelmate_training.vocabulary import train_tokenizer  # noqa: E402
 from tests.unit.training.small_models import small_model  # noqa: E402
 
@@ -40,7 +40,7 @@ def figures(model: Llama, *pairs: tuple[str, str], task: str = "generate") -> An
 
 def order(model: Llama, prompt: str) -> list[str]:
     texts = texts_asked(prompt)
-    after = dict(zip(texts, following(model, TOKENIZER, texts, offer_tokens()), strict=True))
+    after = dict(zip(texts, continuation_logprobs(model, TOKENIZER, texts, offer_tokens()), strict=True))
     return [format_choice(choice) for choice, _ in choices(prompt, after.__getitem__)]
 
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as some
 
 torch = pytest.importorskip("torch", reason="rounds need the extra `train`")
 
-from kernelmate_training.rewards import Weighed, advantages  # noqa: E402
+from kernelmate_training.rewards import WeightedAnswer, advantages  # noqa: E402
 from kernelmate_training.shapes import Shape  # noqa: E402
 from kernelmate_training.torch_grpo import GroupRelative, Policy, token_losses  # noqa: E402
 from kernelmate_training.torch_llama import Llama  # noqa: E402
-from kernelmate_training.torch_sampling import Drawing, following, sample  # noqa: E402
+from kernelmate_training.torch_sampling import Drawing, continuation_logprobs, sample  # noqa: E402
 
 PROMPT, WANTED, OTHER, END = "<|ask|>float x", "<v1>", "<v2>", "<|end|>"
 
@@ -28,11 +28,11 @@ def model(tokenizer: Any) -> Any:
 
 
 def chance(model: Any, tokenizer: Any, token: str = WANTED) -> float:
-    return math.exp(following(model, tokenizer, [PROMPT], [token])[0][token])
+    return math.exp(continuation_logprobs(model, tokenizer, [PROMPT], [token])[0][token])
 
 
-def pair(first: float = 1.0, second: float = -1.0) -> list[Weighed]:
-    return [Weighed(PROMPT, WANTED + END, first), Weighed(PROMPT, OTHER + END, second)]
+def pair(first: float = 1.0, second: float = -1.0) -> list[WeightedAnswer]:
+    return [WeightedAnswer(PROMPT, WANTED + END, first), WeightedAnswer(PROMPT, OTHER + END, second)]
 
 
 def test_a_reward_that_prefers_a_token_raises_its_chance_over_rounds_of_drawing(model: Any, tokenizer: Any) -> None:
@@ -44,7 +44,7 @@ def test_a_reward_that_prefers_a_token_raises_its_chance_over_rounds_of_drawing(
         # Of a vocabulary of hundreds the token may not come by chance in the first rounds: then another one is put to it.
         texts = [one.text for one in drawn] + [WANTED]
         gains = advantages([*rewards, 1.0])
-        ends.learn([Weighed(PROMPT, text, gain) for text, gain in zip(texts, gains, strict=True)])
+        ends.learn([WeightedAnswer(PROMPT, text, gain) for text, gain in zip(texts, gains, strict=True)])
         seen.append(chance(model, tokenizer))
     assert before < 0.02
     assert seen[-1] > 0.5
@@ -89,7 +89,7 @@ def test_answers_without_advantage_and_those_without_room_move_nothing(model: An
     start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     ends = GroupRelative(model, tokenizer, Policy())
     assert ends.learn(pair(0.0, 0.0)).steps == 0
-    assert ends.learn([Weighed(PROMPT, WANTED * 60, 1.0)]).steps == 0
+    assert ends.learn([WeightedAnswer(PROMPT, WANTED * 60, 1.0)]).steps == 0
     assert all(torch.equal(tensor, start[name]) for name, tensor in model.state_dict().items())
 
 

@@ -1,4 +1,4 @@
-"""Early stopping: the best is remembered, and a run that learns no more comes to its end."""
+"""Early stopping: the best loss is stored, and a run that has converged ends."""
 
 from __future__ import annotations
 

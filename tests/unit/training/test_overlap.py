@@ -1,4 +1,4 @@
-"""Nearness of kernels, whatever they are called."""
+"""Similarity of kernels is independent of their names."""
 
 from __future__ import annotations
 

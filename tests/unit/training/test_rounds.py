@@ -17,7 +17,7 @@ from kernelmate.suggest.codec import codec_named
 from kernelmate_training.examples import lines_of, question_of, version_of
 from kernelmate_training.judges import Case, Judges, judge_all
 from kernelmate_training.rewards import RIGHT, Grade, advantages, reward
-from kernelmate_training.rounds import Asked, figures, lessons, play, tried_of, weighed
+from kernelmate_training.rounds import RoundQuestion, figures, lessons, run_round, tried_of, weighted_answers
 from kernelmate_training.settings import Upskill
 
 CORPUS = Path(__file__).resolve().parents[2] / "data" / "upskill"
@@ -55,11 +55,11 @@ def oracle(prompts: Sequence[str]) -> list[tuple[int, str]]:
 
 
 @pytest.fixture(scope="module")
-def played(settings: Upskill) -> list[Asked]:
-    return play(settings, CODEC, "self", 0, oracle)
+def played(settings: Upskill) -> list[RoundQuestion]:
+    return run_round(settings, CODEC, "self", 0, oracle)
 
 
-def test_right_answers_are_told_from_wrong_ones(played: list[Asked]) -> None:
+def test_right_answers_are_told_from_wrong_ones(played: list[RoundQuestion]) -> None:
     assert len(played) == 3
     for one in played:
         known = CODEC.answer(one.question, version_of(one.line["after"]))
@@ -69,7 +69,7 @@ def test_right_answers_are_told_from_wrong_ones(played: list[Asked]) -> None:
         assert one.unreadable == 1
 
 
-def test_what_was_right_and_better_is_learned_and_what_was_wrong_with_its_repair(played: list[Asked], settings: Upskill) -> None:  # fmt: skip
+def test_what_was_right_and_better_is_learned_and_what_was_wrong_with_its_repair(played: list[RoundQuestion], settings: Upskill) -> None:  # fmt: skip
     learned = lessons(played, CODEC, settings.rounds, "self")
     better = sum(grade.right and grade.better for one in played for _, grade in one.answers)
     mended = [example for example in learned if example.task == "debug" and "@says" in example.prompt]
@@ -81,7 +81,7 @@ def test_what_was_right_and_better_is_learned_and_what_was_wrong_with_its_repair
     assert all(example.answer.endswith(CODEC.end) for example in learned)
 
 
-def test_a_contrastive_question_shows_what_became_of_versions_best_first(played: list[Asked]) -> None:
+def test_a_contrastive_question_shows_what_became_of_versions_best_first(played: list[RoundQuestion]) -> None:
     for one in played:
         tried = tried_of(one, settle=None)
         ranks = [bool(entry.accepted) for entry in tried]
@@ -102,8 +102,10 @@ def test_an_answer_that_ends_its_judge_costs_its_question_alone(settings: Upskil
     assert grades[1][0].right
 
 
-def test_answers_drawn_by_chance_are_weighed_against_their_group(played: list[Asked], settings: Upskill) -> None:
-    found = weighed(played, CODEC, settings.rounds)
+def test_answers_drawn_by_chance_are_weighed_against_their_group(
+    played: list[RoundQuestion], settings: Upskill
+) -> None:
+    found = weighted_answers(played, CODEC, settings.rounds)
     assert found
     for one in played:
         mine = [answer for answer in found if answer.prompt == CODEC.ask(one.question).prompt]

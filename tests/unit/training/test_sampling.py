@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="sampling needs the extra `train`")
 from kernelmate.suggest.codec.applicable import answers, format_choice, in_order, offer_tokens, offers_in  # noqa: E402
 from kernelmate_training.augmentation import Augmentation, AugmentationRates  # noqa: E402
 from kernelmate_training.torch_llama import Llama, mask_of  # noqa: E402
-from kernelmate_training.torch_sampling import Drawing, answered, chosen_by, following, sample  # noqa: E402
+from kernelmate_training.torch_sampling import Drawing, chosen_by, continuation_logprobs, sample, sample_choices  # noqa: E402
 from tests.unit.training.small_models import small_model  # noqa: E402
 
 PROMPTS = ["float x = <v1>", "for (int i", "a[i] + <v2> ;  for (int i = 0", "<|ask|>"]
@@ -176,7 +176,7 @@ def chance(model: Llama, words: Any, text: str, token: str) -> float:
 
 def test_what_is_offered_is_chosen_likeliest_first_and_the_rest_is_drawn(chooser: tuple[Llama, Any]) -> None:
     model, words = chooser
-    drawn = answered(model, words, OFFERING, Drawing(k=7, temperature=1.0, greedy_first=True, most_tokens=6))
+    drawn = sample_choices(model, words, OFFERING, Drawing(k=7, temperature=1.0, greedy_first=True, most_tokens=6))
     texts = [[one.text for one in drawn if one.prompt == prompt] for prompt in range(3)]
     assert [len(of) for of in texts] == [7, 7, 7]
     assert sorted(texts[0][:6]) == sorted(format_choice(choice) for choice in in_order(offers_in(OFFERING[0])))
@@ -192,8 +192,8 @@ def test_what_is_offered_is_chosen_likeliest_first_and_the_rest_is_drawn(chooser
 
 def test_choices_do_not_depend_on_what_else_is_asked_nor_on_the_seed(chooser: tuple[Llama, Any]) -> None:
     model, words = chooser
-    together = answered(model, words, OFFERING, Drawing(k=6, seed=1, most_tokens=4))[:6]
-    alone = answered(model, words, OFFERING[:1], Drawing(k=6, seed=2, most_tokens=4, batch=1))
+    together = sample_choices(model, words, OFFERING, Drawing(k=6, seed=1, most_tokens=4))[:6]
+    alone = sample_choices(model, words, OFFERING[:1], Drawing(k=6, seed=2, most_tokens=4, batch=1))
     assert [one.text for one in together] == [one.text for one in alone]
 
 
@@ -201,7 +201,7 @@ def test_what_is_chosen_for_many_prompts_is_what_is_chosen_for_each(chooser: tup
     model, words = chooser
 
     def after(text: str) -> dict[str, float]:
-        return following(model, words, [text], offer_tokens())[0]
+        return continuation_logprobs(model, words, [text], offer_tokens())[0]
 
     # 6 choices, then pairs of 3 rewrites in either order.
     for prompt, found in zip(OFFERING, chosen_by(model, words, OFFERING, 20), strict=True):
@@ -213,5 +213,7 @@ def test_what_is_chosen_for_many_prompts_is_what_is_chosen_for_each(chooser: tup
 
 def test_a_prompt_that_fills_the_context_is_offered_nothing(chooser: tuple[Llama, Any]) -> None:
     model, words = chooser
-    assert following(model, words, ["x " * 100, "x"], ["@use-unroll:", "@none"])[0] == {}
-    assert list(following(model, words, ["x " * 100, "x"], ["@use-unroll:", "@none"])[1]) == ["@use-unroll:"]
+    assert continuation_logprobs(model, words, ["x " * 100, "x"], ["@use-unroll:", "@none"])[0] == {}
+    assert list(continuation_logprobs(model, words, ["x " * 100, "x"], ["@use-unroll:", "@none"])[1]) == [
+        "@use-unroll:"
+    ]

@@ -22,7 +22,7 @@ from kernelmate.errors import TrainingFailed, UsageError  # noqa: E402
 from kernelmate.suggest.codec import codec_named  # noqa: E402
 from kernelmate_training import torch_folders  # noqa: E402
 from kernelmate_training.augmentation import Augmentation, AugmentationRates  # noqa: E402
-from kernelmate_training.batches import BatchPool, Lost, Packer  # noqa: E402
+from kernelmate_training.batches import BatchPool, BatchProcessLost, Packer  # noqa: E402
 from kernelmate_training.encoded import Encoded, encode  # noqa: E402
 from kernelmate_training.examples import format_examples  # noqa: E402
 from kernelmate_training.journal import events  # noqa: E402
@@ -32,13 +32,13 @@ from kernelmate_training.plans import (  # noqa: E402
     TrainingPlan,
 )
 from kernelmate_training.shapes import Shape  # noqa: E402
-from kernelmate_training.torch_device import Place  # noqa: E402
+from kernelmate_training.torch_device import RunProcess  # noqa: E402
 from kernelmate_training.torch_feed import Feed  # noqa: E402
 from kernelmate_training.torch_llama import Llama, mask_of  # noqa: E402
 from kernelmate_training.torch_trainer import Trained, Trainer  # noqa: E402
 from kernelmate_training.vocabulary import train_tokenizer  # noqa: E402
 
-CPU = Place(torch.device("cpu"))
+CPU = RunProcess(torch.device("cpu"))
 
 
 def plan(**more: Any) -> TrainingPlan:
@@ -169,7 +169,7 @@ def test_a_process_that_is_lost_while_it_hands_over_stops_nobody(pairs: Any) -> 
         (child,) = multiprocessing.active_children()
         assert coming.pipe.poll(60)
         child.kill()
-        with pytest.raises(Lost):
+        with pytest.raises(BatchProcessLost):
             coming.result()
 
 

@@ -1,4 +1,4 @@
-"""The panel's list: what a key names, whatever happens to the list."""
+"""The panel's list of versions: a key identifies the same version after the list has changed."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from IPython.core.error import UsageError
 
 from kernelmate.report.excerpt import SourceLines
 from kernelmate_widgets.commands import COMMANDS, USAGE
-from kernelmate_widgets.failing import KernelFailed, Stopped
+from kernelmate_widgets.error_display import InputRefused, KernelFailed
 from kernelmate_widgets.handle import KernelHandle
 
 LIVE = "--args x,y,rows,cols --grid rows --block 128 --ref reference"
@@ -292,7 +292,7 @@ def test_bad_commands_are_usage_errors(notebook, line) -> None:
 
 def test_a_wrong_contract_ends_the_cell_without_a_traceback(notebook) -> None:
     ran = notebook.run("%%kernelmate\n" + notebook.SCALE.replace("block = 256", "block = 4096"), fails=True)
-    assert isinstance(ran.error, Stopped)
+    assert isinstance(ran.error, InputRefused)
     assert "4096" in str(ran.error)
     assert "Traceback" not in "\n".join(ran.error._render_traceback_())
 
@@ -301,7 +301,7 @@ def test_a_reference_that_raises_is_told_as_the_users_own(notebook, arrays) -> N
     arrays(notebook)
     notebook.run("def reference(x):\n    raise KeyError('lost')")
     ran = notebook.run(f"%%kernelmate {LIVE}\n" + notebook.ROW_SUM, fails=True)
-    assert isinstance(ran.error, Stopped)
+    assert isinstance(ran.error, InputRefused)
     assert "lost" in str(ran.error)
     assert "/tmp" not in str(ran.error)
 
@@ -362,7 +362,7 @@ def test_loading_the_library_for_the_command_line_loads_nothing_of_the_notebook(
 def test_what_would_leave_the_machine_is_shown_whole_and_asked_for(monkeypatch, answer, sent) -> None:
     from IPython.utils.capture import capture_output
 
-    from kernelmate.session.authors import Outgoing
+    from kernelmate.session.authors import OutgoingText
     from kernelmate_widgets.cell_search import ask_consent
 
     asked = []
@@ -375,7 +375,7 @@ def test_what_would_leave_the_machine_is_shown_whole_and_asked_for(monkeypatch, 
 
     monkeypatch.setattr("builtins.input", reply)
     with capture_output() as shown:
-        assert ask_consent(Outgoing("all of the text", "api.example.com", "a-model", 0.5, "here")) is sent
+        assert ask_consent(OutgoingText("all of the text", "api.example.com", "a-model", 0.5, "here")) is sent
     assert "all of the text" in shown.stdout + "".join(one.data["text/plain"] for one in shown.outputs)
     assert "api.example.com" in asked[0]
     assert "0.50 USD" in asked[0]

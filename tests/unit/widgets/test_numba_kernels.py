@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from IPython.core.error import UsageError
 
-from kernelmate_widgets.failing import KernelFailed
+from kernelmate_widgets.error_display import KernelFailed
 
 needs_numba = pytest.mark.usefixtures("numba")
 

@@ -212,7 +212,10 @@ def test_what_is_kept_of_a_panel_says_which_version_is_in_force(searched) -> Non
 
 def test_the_checks_of_doctor_are_rows_that_wrap_with_their_advice() -> None:
     found = checks_bundle(
-        [Check("compiler", "ok", "NVRTC 13.0"), Check("gpu <0>", "broken", "no driver\nno device", "pip install x")]
+        [
+            Check("compiler", "ok", "NVRTC 13.0"),
+            Check("gpu <0>", "broken", "no driver\nno device", "pip install x"),
+        ]
     )
     page = found["text/html"]
     assert (

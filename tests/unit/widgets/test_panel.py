@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("anywidget", reason="anywidget is not installed: pip install 'kernelmate[notebook]'")
 
-from kernelmate.session.authors import Outgoing
+from kernelmate.session.authors import OutgoingText
 from kernelmate_widgets.panel import Panel
 from tests.chat_server import ChatServer
 
@@ -121,7 +121,7 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(panel, notebook) -> Non
 
 def test_nothing_is_sent_before_the_user_agrees_to_the_text_shown(panel) -> None:
     answers = []
-    outgoing = Outgoing("the whole text", "api.example.com", "model", 0.25, "workspace")
+    outgoing = OutgoingText("the whole text", "api.example.com", "model", 0.25, "workspace")
     thread = threading.Thread(target=lambda: answers.append(panel.ask(outgoing)))
     thread.start()
     end = time.monotonic() + 10

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernelmate.errors import UsageError
-from kernelmate_widgets.failing import KernelFailed, Stopped
+from kernelmate_widgets.error_display import InputRefused, KernelFailed
 
 PIPELINE = """\
 // /// kernelmate
@@ -83,5 +83,5 @@ def test_a_wrong_pipeline_names_its_stage_and_offers_no_repair(notebook) -> None
 @pytest.mark.parametrize("option", ["--args x,y,n", "--grid 4", "--ref total"])
 def test_a_pipeline_takes_no_launch_from_the_magic_line(notebook, option: str) -> None:
     error = notebook.run(f"%%kernelmate {option}\n" + PIPELINE, fails=True).error
-    assert not isinstance(error, Stopped)
+    assert not isinstance(error, InputRefused)
     assert "judged by its contract" in str(error)

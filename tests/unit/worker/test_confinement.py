@@ -1,4 +1,4 @@
-"""Restrictions of processes: each refuses what it promises, and whatever a worker starts ends with it."""
+"""Restrictions of processes: each refuses what it documents, and all processes that a worker started end with it."""
 
 from __future__ import annotations
 

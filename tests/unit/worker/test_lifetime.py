@@ -1,4 +1,4 @@
-"""However the session's process ends, nothing of it is left behind."""
+"""All child processes end when the session's process ends, by any signal or exit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process kept ready takes over where a task has ended the one before it."""
+"""A reserve process takes over after a task has ended its predecessor."""
 
 from __future__ import annotations
 

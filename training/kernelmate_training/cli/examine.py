@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kernelmate.cli.options import Output, output_of, output_options
-from kernelmate.cli.stopping import note
+from kernelmate.cli.stopping import print_note
 
 if TYPE_CHECKING:
     from kernelmate.config import Settings
@@ -101,7 +101,7 @@ def _exam(settings: Settings, name: str | None, options: dict[str, Any], output:
         result = run(wanted, on_goal=None if output.quiet else _told, keep=keep)
     except KeyboardInterrupt:
         _show_exam(interrupted(wanted, keep), output)
-        note("Stopped. The same command goes on from here.")
+        print_note("Stopped. The same command goes on from here.")
         raise
     keep.unlink(missing_ok=True)
     _show_exam(result, output)
@@ -119,7 +119,7 @@ def _kept(settings: Settings, wanted: object) -> Path:
 def _told(result: GoalResult, done: int, total: int) -> None:
     from kernelmate_training.exam.records import goal_line
 
-    note(f"[{done}/{total}] {goal_line(result)}")
+    print_note(f"[{done}/{total}] {goal_line(result)}")
 
 
 def _show_exam(result: ExamResult, output: Output) -> None:

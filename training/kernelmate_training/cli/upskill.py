@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kernelmate.cli.options import output_of, output_options
-from kernelmate.cli.stopping import note
+from kernelmate.cli.stopping import print_note
 from kernelmate.errors import UsageError
 from kernelmate_training.cli.examine import examine
 
@@ -270,7 +270,7 @@ def _compare(settings: Upskill, name: str, path: Path) -> None:
     from kernelmate_training.parity import compare
 
     found = compare(path, settings.model_folder(name), "__global__ void f(float* x) { x[threadIdx.x] *= 2.0f; }")
-    note(
+    print_note(
         f"llama.cpp against torch: tokens {'alike' if found.same_tokens else 'DIFFERENT'}, largest difference of logits "
         f"{found.largest:.4f} (they spread {found.spread:.2f}), same likeliest token at {found.agree:.0%} of places"
     )

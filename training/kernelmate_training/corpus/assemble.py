@@ -14,8 +14,8 @@ from typing import Any
 
 from kernelmate.version import VERSION
 from kernelmate_training.corpus.drafting import Family
-from kernelmate_training.corpus.examples import Written
-from kernelmate_training.corpus.journal import COUNTED, Studied
+from kernelmate_training.corpus.examples import StoredRow
+from kernelmate_training.corpus.journal import COUNTED, GroupResult
 from kernelmate_training.corpus_files import CORPUS
 
 _INTRODUCTION = """# Data card
@@ -164,7 +164,7 @@ class PromptFilter:
         """True if there are enough rows of every task."""
         return bool(self._most) and all(self.tasks[task] >= most for task, most in self._most.items())
 
-    def takes(self, row: Written) -> bool:
+    def takes(self, row: StoredRow) -> bool:
         """Returns True if a row is new and wanted; the row is then counted."""
         if row.task in self._most and self.tasks[row.task] >= self._most[row.task]:
             return False
@@ -178,7 +178,7 @@ class PromptFilter:
 
 def assemble(
     folder: Path,
-    parts: Iterable[Studied],
+    parts: Iterable[GroupResult],
     count: int | None,
     about: Mapping[str, Any],
     families: Mapping[str, Family],
@@ -187,7 +187,7 @@ def assemble(
 
     Args:
         folder: the destination.
-        parts: results of `study` for each group.
+        parts: results of `group_processing` for each group.
         count: number of wanted rows; None for all.
         about: further facts for the manifest.
         families: families by name, some of which are held out.
@@ -226,7 +226,7 @@ def _fresh(path: Path) -> Any:
     return path.open("w", encoding="utf-8")
 
 
-def _tally(tallies: Mapping[str, Counter[str]], row: Written) -> None:
+def _tally(tallies: Mapping[str, Counter[str]], row: StoredRow) -> None:
     tallies["kinds"][row.kind] += 1
     tallies["families"][row.family] += 1
     tallies["metrics"][row.metric] += 1

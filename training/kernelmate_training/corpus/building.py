@@ -23,9 +23,9 @@ from kernelmate.history import History
 from kernelmate.history.export import lines
 from kernelmate_training.corpus.assemble import Manifest, PromptFilter, assemble
 from kernelmate_training.corpus.drafting import Family
-from kernelmate_training.corpus.examples import Written, written
+from kernelmate_training.corpus.examples import StoredRow, written
 from kernelmate_training.corpus.families import registry
-from kernelmate_training.corpus.journal import Journal, Studied
+from kernelmate_training.corpus.journal import GroupResult, Journal
 from kernelmate_training.corpus.judging import seed_of
 from kernelmate_training.corpus.pool import Job, Pool
 
@@ -100,7 +100,9 @@ def build(settings: Settings, on_progress: OnProgress | None = None) -> Manifest
         progress = Progress(wanted=settings.count, groups=len(journal.places))
         pool = stack.enter_context(Pool(job, workers))
         for answer in pool.answers(iter(wanted)):
-            journal.add(answer.found or Studied(answer.number, answer.family, lost=answer.lost or "nothing came back"))
+            journal.add(
+                answer.found or GroupResult(answer.number, answer.family, lost=answer.lost or "nothing came back")
+            )
             counted.advance()
             progress.groups += 1
             progress.lost += bool(answer.lost)
@@ -230,8 +232,8 @@ def collect(folder: Path, history_file: Path) -> int:
     return assemble(folder, groups, None, {"backend": FAMILY, "machine": "as each row's constraints say"}, {}).rows
 
 
-def _group(history: History, number: int, name: str) -> Studied:
-    found = Studied(number, FAMILY)
+def _group(history: History, number: int, name: str) -> GroupResult:
+    found = GroupResult(number, FAMILY)
     for line in lines(history, number):
         example = json.loads(line)
         row = _row(example, f"{FAMILY}-{number:06d}-{name}")
@@ -246,7 +248,7 @@ def _group(history: History, number: int, name: str) -> Studied:
     return found
 
 
-def _row(example: Mapping[str, Any], group: str) -> Written | None:
+def _row(example: Mapping[str, Any], group: str) -> StoredRow | None:
     """Returns one example of the history as a row; None if its launch is unknown or nothing was changed."""
     before, after = (dict(example[side]) for side in ("before", "after"))
     if before["launch"] is None or after["launch"] is None or before["text"] == after["text"]:

@@ -14,7 +14,7 @@ from random import Random
 from kernelmate.decide.metrics import better, metric_value
 from kernelmate.records import Candidate, MetricName, Size, Verdict
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.codec.applicable import Offer, Step, after, assumed, candidates
+from kernelmate.suggest.codec.applicable import Offer, Step, assumed, candidates, with_candidate
 from kernelmate.suggest.codec.base import NotEncodable, Question, UndecodableAnswer
 from kernelmate.suggest.codec.requests import launch_of
 from kernelmate_training.corpus.judging import Judge, Judged, Rounds, content_of
@@ -61,7 +61,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class MetricQuestion:
     """A question about one version.
 
     Attributes:
@@ -90,7 +90,7 @@ class Choice:
     rounds: tuple[Rounds, Rounds] | None = None
 
 
-def asking_of(judged: Judged, metric: MetricName) -> Asking | None:
+def asking_of(judged: Judged, metric: MetricName) -> MetricQuestion | None:
     """Returns the possible choices for a correct version; None if nothing applies."""
     if judged.kernel is None or judged.version is None or not judged.right:
         return None
@@ -104,7 +104,9 @@ def asking_of(judged: Judged, metric: MetricName) -> Asking | None:
         return None
 
 
-def options_on(request: SuggestRequest, metric: MetricName, *known: str, first: Option | None = None) -> Asking | None:
+def options_on(
+    request: SuggestRequest, metric: MetricName, *known: str, first: Option | None = None
+) -> MetricQuestion | None:
     """Returns the rewrites that apply to a request's kernel; None if none do.
 
     Args:
@@ -128,10 +130,10 @@ def options_on(request: SuggestRequest, metric: MetricName, *known: str, first: 
     if not options:
         return None
     offers = tuple((name, len(made)) for name, made in found)
-    return Asking(request, metric, offers, tuple(options[:MOST]))
+    return MetricQuestion(request, metric, offers, tuple(options[:MOST]))
 
 
-def possible(judged: Judged, rng: Random) -> Iterator[MetricName]:
+def improvable_metrics(judged: Judged, rng: Random) -> Iterator[MetricName]:
     """Yields metrics in which a version might be improved, in random order weighted by their frequency."""
     left = [(metric, share) for metric, share in WISHES if _can_fall(metric, judged.verdict)]
     while left:
@@ -148,7 +150,7 @@ def _can_fall(metric: MetricName, verdict: Verdict) -> bool:
     return value is None or value > 0
 
 
-def choose(judge: Judge, asking: Asking, before: Judged, size: Size | None) -> list[Choice]:
+def choose(judge: Judge, asking: MetricQuestion, before: Judged, size: Size | None) -> list[Choice]:
     """Returns the options that are correct and better than the original version, the best first.
 
     Args:
@@ -192,7 +194,7 @@ def with_times(judge: Judge, before: Judged, choices: Sequence[Choice], size: Si
     return found
 
 
-def _different(judge: Judge, asking: Asking, before: Judged) -> list[tuple[Option, Judged]]:
+def _different(judge: Judge, asking: MetricQuestion, before: Judged) -> list[tuple[Option, Judged]]:
     """Returns the options that compile and can be launched; of options with equal code and launch, the first."""
     seen, found = {content_of(before)}, []
     for option in asking.options:
@@ -271,13 +273,13 @@ def _is_close(cost: float, best: float, before: float) -> bool:
     return cost <= best + (CLOSE - 1) * abs(best) and before - cost >= SHARE * (before - best)
 
 
-def gained(choice: Choice, before: float) -> float:
+def improvement_factor(choice: Choice, before: float) -> float:
     """Returns the factor by which the metric improved."""
     one, other = (choice.cost, before) if choice.cost < 0 else (before, choice.cost)
     return one / other if other else float("inf")
 
 
-def onward(asking: Asking, choice: Choice) -> Asking | None:
+def next_rewrites(asking: MetricQuestion, choice: Choice) -> MetricQuestion | None:
     """Returns the rewrites that apply after a choice; None if none do."""
-    request = after(asking.request, choice.option.candidate)
+    request = with_candidate(asking.request, choice.option.candidate)
     return options_on(request, asking.metric, asking.request.kernel.unit.text, first=choice.option)

@@ -196,7 +196,7 @@ def _sectors(counters: Counters) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class StoredRow:
     """A row as it is stored, with the facts needed to select and count it without parsing it.
 
     Attributes:
@@ -217,13 +217,13 @@ class Written:
     flaws: tuple[str, ...]
 
 
-def written(row: Row) -> Written:
+def written(row: Row) -> StoredRow:
     """Returns a row in its stored form."""
     line = json.dumps(row, allow_nan=False, separators=(",", ":"))
     lasting = json.dumps({key: value for key, value in row.items() if key != "judged_us"}, allow_nan=False)
     content = hashlib.sha256(lasting.encode()).hexdigest()
     actions = (f"recipe:{action['recipe']}" for action in row.get("actions", ()))
-    return Written(
+    return StoredRow(
         line, row["task"], row["problem"]["metric"] or "", mark_of(row), content, row["kind"], row["family"], row["split"],
         (*row["flaws"], *actions),
     )  # fmt: skip

@@ -331,7 +331,7 @@ _BOUND = re.compile(r"(\w+) (?:<|>=) ([A-Za-z_]\w*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class MistakenText:
     """A text with one mistake.
 
     Attributes:
@@ -351,7 +351,7 @@ def mistakes() -> Mapping[str, dict[str, Any]]:
     return tomllib.loads(Path(__file__).with_name("mistakes.toml").read_text(encoding="utf-8"))
 
 
-def break_text(text: str, rng: Random) -> Broken | None:
+def break_text(text: str, rng: Random) -> MistakenText | None:
     """Returns the text with one random mistake; None if no mistake can be put into it."""
     if "__global__" not in text:
         return None
@@ -366,7 +366,7 @@ def break_text(text: str, rng: Random) -> Broken | None:
         at, end, put, words = rng.choice(found)
         broken = text[:at] + put + text[end:]
         if broken != text:
-            return Broken(kind, broken, words)
+            return MistakenText(kind, broken, words)
     return None
 
 

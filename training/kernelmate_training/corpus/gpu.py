@@ -203,7 +203,7 @@ class Stage:
             self._want = got
             return ""
         for name, sample in got.items():
-            wrong = apart(sample, self._want[name])
+            wrong = output_difference(sample, self._want[name])
             if wrong:
                 at = ", ".join(f"{dimension} = {value}" for dimension, value in self.size.items())
                 return f"wrong values of {name} at {at}: {wrong}"
@@ -244,7 +244,7 @@ def drawn_stretch(argument: Argument, count: int, size: Size) -> np.ndarray[Any,
     return np.ascontiguousarray(values.astype(dtype))
 
 
-def apart(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> str:
+def output_difference(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> str:
     """Returns the difference between two versions' outputs, in words; empty if rounding explains it."""
     if not is_inexact(got.dtype):
         return "other ones than the first version's" if bool((got != want).any()) else ""

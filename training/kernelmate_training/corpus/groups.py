@@ -8,7 +8,7 @@ from random import Random
 
 from kernelmate.records import MetricName, Size
 from kernelmate_training.corpus.drafting import Flaws, Problem
-from kernelmate_training.corpus.flaws import FLAWS, Broken, break_text, fixes, metrics_of
+from kernelmate_training.corpus.flaws import FLAWS, MistakenText, break_text, fixes, metrics_of
 
 PROMPTS: Mapping[MetricName, tuple[str, ...]] = {
     "time": (
@@ -84,7 +84,7 @@ class Pair:
 class Repair:
     """A broken version, and the index of the text that it was made from."""
 
-    broken: Broken
+    broken: MistakenText
     after: int
     prompt: str
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from kernelmate_training.corpus.examples import Written
+from kernelmate_training.corpus.examples import StoredRow
 
 PARTS = "parts.jsonl"
 
 
 @dataclass(slots=True)
-class Studied:
+class GroupResult:
     """The result of one group.
 
     Attributes:
@@ -35,8 +35,8 @@ class Studied:
 
     number: int
     family: str
-    rows: list[Written] = field(default_factory=list)
-    rejected: list[Written] = field(default_factory=list)
+    rows: list[StoredRow] = field(default_factory=list)
+    rejected: list[StoredRow] = field(default_factory=list)
     texts: int = 0
     right: int = 0
     pairs: int = 0
@@ -72,7 +72,7 @@ class Journal:
         """Close the file."""
         self._file.close()
 
-    def add(self, found: Studied) -> None:
+    def add(self, found: GroupResult) -> None:
         """Writes a group's results as one record."""
         head = {"number": found.number, "family": found.family, "lost": found.lost, "wrong": found.wrong}
         head |= {name: getattr(found, name) for name in COUNTED}
@@ -86,7 +86,7 @@ class Journal:
         self._file.write(("\n".join(lines) + "\n").encode())
         self._file.flush()
 
-    def in_order(self, numbers: Iterator[int] | None = None) -> Iterator[Studied]:
+    def in_order(self, numbers: Iterator[int] | None = None) -> Iterator[GroupResult]:
         """Yields results by number; all of them if no numbers are given."""
         with self.path.open("rb") as file:
             for number in sorted(self.places) if numbers is None else numbers:
@@ -107,11 +107,11 @@ class Journal:
             os.truncate(self.path, whole)
 
 
-def _facts(row: Written) -> dict[str, Any]:
+def _facts(row: StoredRow) -> dict[str, Any]:
     return {name: getattr(row, name) for name in _KEPT}
 
 
-def _read(file: BinaryIO) -> Studied | None:
+def _read(file: BinaryIO) -> GroupResult | None:
     """Returns the group that begins at the file's position; None if there is none, or only part of one."""
     try:
         head = json.loads(_line(file))
@@ -119,15 +119,15 @@ def _read(file: BinaryIO) -> Studied | None:
         rows = list(rows)
         rejected = list(rejected)
         counts = {name: int(head[name]) for name in COUNTED}
-        return Studied(
+        return GroupResult(
             int(head["number"]), head["family"], rows, rejected, wrong=head["wrong"], lost=head["lost"], **counts
         )
     except (ValueError, KeyError, EOFError):
         return None
 
 
-def _row(facts: dict[str, Any], line: str) -> Written:
-    return Written(line, **{**facts, "flaws": tuple(facts["flaws"])})
+def _row(facts: dict[str, Any], line: str) -> StoredRow:
+    return StoredRow(line, **{**facts, "flaws": tuple(facts["flaws"])})
 
 
 def _line(file: BinaryIO) -> bytes:

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 from kernelmate.backends.base import EmulationTooLarge, UnsupportedInstruction
 from kernelmate.backends.emulator import EmulatorBackend
-from kernelmate.checks.alignment import together
+from kernelmate.checks.alignment import shifted_together
+from kernelmate.checks.case_launches import FIRST, OTHER, Bench, LaunchOutcome, PlannedLaunch
 from kernelmate.checks.compare import Difference, compare
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.styles import NORMAL
-from kernelmate.checks.trials import FIRST, OTHER, Bench, LaunchOutcome, PlannedLaunch
 from kernelmate.compiler import compile_kernel, occupancy
 from kernelmate.compiler.frames import CompileJob, CompileOutput
 from kernelmate.compiler.process import CompilerProcess
@@ -285,7 +285,7 @@ class _Launches:
             yield place, _small(place), here and place == 1
         if "reinterpret_cast" in self.version.unit.text:
             # Wide accesses must work for arrays with any alignment.
-            yield 1, PlannedLaunch(FIRST, NORMAL, 0, 9, misalign=together(self.version.contract)), False
+            yield 1, PlannedLaunch(FIRST, NORMAL, 0, 9, misalign=shifted_together(self.version.contract)), False
         if self.judge.headline and not self.hunt:
             yield 0, PlannedLaunch(FIRST, NORMAL, 0, 0), True
 

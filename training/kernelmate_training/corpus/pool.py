@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from kernelmate_training.corpus.drafting import Family
-from kernelmate_training.corpus.journal import Studied
+from kernelmate_training.corpus.journal import GroupResult
 from kernelmate_training.spawned import Spawned
 
 START_S = 240.0
@@ -43,7 +43,7 @@ class Answer:
 
     number: int
     family: str
-    found: Studied | None
+    found: GroupResult | None
     lost: str = ""
 
 
@@ -160,8 +160,8 @@ def _serve(pipe: Connection, target: str, seed: int, device: int | None) -> None
     """Main loop of a worker: receives groups and sends results, until the pipe closes or its GPU is lost."""
     from kernelmate.compiler import find_target
     from kernelmate_training.corpus.families import registry
+    from kernelmate_training.corpus.group_processing import study
     from kernelmate_training.corpus.judging import Judge
-    from kernelmate_training.corpus.study import study
 
     gpu = None
     if device is not None:
@@ -180,12 +180,12 @@ def _serve(pipe: Connection, target: str, seed: int, device: int | None) -> None
             return
 
 
-def _studied(judge: Any, family: Family, number: int, seed: int, study: Any) -> tuple[Studied | None, str]:
+def _studied(judge: Any, family: Family, number: int, seed: int, study: Any) -> tuple[GroupResult | None, str]:
     """Returns one group's result, and the reason that this process must be replaced; empty if it need not be."""
     try:
-        found: Studied = study(judge, family, number, seed)
+        found: GroupResult = study(judge, family, number, seed)
     except Exception as error:  # noqa: BLE001 -- one group must not cost the others
         if judge.gpu is not None and judge.gpu.lost:
             return None, f"the GPU was lost: {error}"
-        return Studied(number, family.name, wrong=[f"failed: {type(error).__name__}: {error}"[:500]]), ""
+        return GroupResult(number, family.name, wrong=[f"failed: {type(error).__name__}: {error}"[:500]]), ""
     return found, "the GPU was lost" if judge.gpu is not None and judge.gpu.lost else ""

@@ -35,7 +35,7 @@ def grown(op: Op, acc: str, value: str, real: str = "float") -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Team:
+class ReducingThreads:
     """The threads that reduce together.
 
     Attributes:

@@ -29,7 +29,7 @@ from jinja2.ext import Extension
 from kernelmate_training.corpus.drafting import Code, Draft, Flaws, Style, load, store
 from kernelmate_training.corpus.expressions import Emitter, Expr, Real
 from kernelmate_training.corpus.flaws import FLAWS
-from kernelmate_training.corpus.reducing import Op, Team, grown, joined, neutral
+from kernelmate_training.corpus.reducing import Op, ReducingThreads, grown, joined, neutral
 
 FOLDER = Path(__file__).parent / "families" / "templates"
 
@@ -99,7 +99,7 @@ def _draft(template: str, style: Style, real: Real, inverts: bool, values: dict[
     return replace(made, constant=made.restrict or writer.constant == "always") if writer.constant else made
 
 
-class _Team(Team):
+class _Team(ReducingThreads):
     """A team whose reductions are returned as text."""
 
     def reduced(self, op: Op, value: str, buffer: str, *, again: bool = False) -> str:

@@ -7,7 +7,7 @@ from kernelmate.backends.emulator.operations import (
     ActiveMask,
     Barrier,
     ClusterBarrier,
-    Elect,
+    ElectLane,
     Exit,
     Match,
     Operation,
@@ -123,4 +123,4 @@ def decode_elect(instruction: Instruction) -> Operation:
     if instruction.parts != ("elect", "sync") or not isinstance(destination, RegisterPair):
         raise Unsupported(instruction.opcode)
     lane = None if isinstance(destination.first, Sink) else destination.first
-    return Elect(lane, destination.second, mask)
+    return ElectLane(lane, destination.second, mask)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 
+from kernelmate.backends.emulator.instructions.floats import rounding_of
 from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes
 from kernelmate.backends.emulator.numerics.rounding import (
     DIRECTIONS,
@@ -53,14 +54,10 @@ def _converter(instruction: Instruction, target: str, source: str) -> Callable[[
     if is_integer(target) and is_integer(source):
         return _integer_to_integer(target, instruction.has("sat"))
     if is_integer(source):
-        return _integer_to_float(target, _mode(instruction), instruction.has("sat"))
+        return _integer_to_float(target, rounding_of(instruction), instruction.has("sat"))
     if is_integer(target):
         return _float_to_integer(instruction, target, source)
     return _float_to_float(instruction, target, source)
-
-
-def _mode(instruction: Instruction) -> str:
-    return next((part for part in instruction.parts[1:] if part in DIRECTIONS), NEAREST)
 
 
 def _integer_to_integer(target: str, sat: bool) -> Callable[[Array], Array]:
@@ -137,7 +134,7 @@ def _float_to_integer(instruction: Instruction, target: str, source: str) -> Cal
 
 def _float_to_float(instruction: Instruction, target: str, source: str) -> Callable[[Array], Array]:
     dtype = DTYPES[target]
-    mode = _mode(instruction)
+    mode = rounding_of(instruction)
     rounding = next((_TO_INTEGER[part] for part in instruction.parts[1:] if part in _TO_INTEGER), None)
     ftz, sat, relu = (instruction.has(name) for name in ("ftz", "sat", "relu"))
     finite = instruction.has("satfinite")

@@ -237,7 +237,7 @@ LARGEST_DIVISOR = np.float32(2.0**126)
 """Largest divisor of `div.approx`, whose reciprocal is a normal number."""
 
 
-def modified(
+def with_modifiers(
     instruction: Instruction, function: Callable[..., Any], ufunc: np.ufunc | None = None
 ) -> tuple[Callable[..., Any], np.ufunc | None]:
     """Wraps `function` with the effects of `.ftz` and `.sat`."""
@@ -267,11 +267,11 @@ def _binary(instruction: Instruction) -> Operation:
     mode = rounding_of(instruction)
     if mode != NEAREST:
         exact = _DIRECTED[name]
-        function, ufunc = modified(instruction, lambda a, b: exact(a, b, mode))
+        function, ufunc = with_modifiers(instruction, lambda a, b: exact(a, b, mode))
     elif instruction.has("approx"):
-        function, ufunc = modified(instruction, divided_approximately)
+        function, ufunc = with_modifiers(instruction, divided_approximately)
     else:
-        function, ufunc = modified(instruction, _UFUNCS[name], _UFUNCS[name])
+        function, ufunc = with_modifiers(instruction, _UFUNCS[name], _UFUNCS[name])
     return plain(instruction, kind, function, ufunc)
 
 
@@ -301,7 +301,7 @@ def decode_fused(instruction: Instruction) -> Operation:
     require(instruction, _ARITHMETIC)
     mode = rounding_of(instruction)
     exact = fma32 if kind == "f32" else fma64
-    function, _ = modified(instruction, lambda a, b, c: exact(a, b, c, mode))
+    function, _ = with_modifiers(instruction, lambda a, b, c: exact(a, b, c, mode))
     return plain(instruction, kind, function)
 
 
@@ -317,7 +317,7 @@ def decode_minmax(instruction: Instruction) -> Operation:
     pick = minimum_or_maximum(instruction.name == "max", instruction.has("NaN"))
     if instruction.has("xorsign"):
         pick = xor_signed(pick)
-    function, _ = modified(instruction, lambda *values: _folded(pick, values))
+    function, _ = with_modifiers(instruction, lambda *values: _folded(pick, values))
     return plain(instruction, kind, function)
 
 
@@ -365,11 +365,11 @@ def decode_root(instruction: Instruction) -> Operation:
         return np.asarray(one / a) if mode == NEAREST else rounding.divide_directed(one, a, mode)
 
     if root and mode == NEAREST:
-        function, ufunc = modified(instruction, np.sqrt, np.sqrt)
+        function, ufunc = with_modifiers(instruction, np.sqrt, np.sqrt)
         return plain(instruction, kind, function, ufunc)
     if kind == "f64" and instruction.has("approx"):
         return plain(instruction, kind, upper_half(reciprocal))
-    function, _ = modified(instruction, (lambda a: rounding.root_directed(a, mode)) if root else reciprocal)
+    function, _ = with_modifiers(instruction, (lambda a: rounding.root_directed(a, mode)) if root else reciprocal)
     return plain(instruction, kind, function)
 
 

@@ -21,8 +21,9 @@ from kernelmate.backends.emulator.matrix_operations import (
     WarpgroupMultiply,
     WarpgroupOrder,
 )
+from kernelmate.backends.emulator.operands import items_of
 from kernelmate.backends.emulator.operations import Operation
-from kernelmate.backends.emulator.program import Immediate, Instruction, Operand, Register, Vector
+from kernelmate.backends.emulator.program import Immediate, Instruction, Operand, Register
 from kernelmate.backends.emulator.types import PER_WORD, SIZES
 
 _FLOAT_SHAPES = {
@@ -61,11 +62,6 @@ _SUM_SHAPES = {
 }
 _SPACES = {"global": "global", "shared": "shared", "shared__cta": "shared"}
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
-
-
-def items_of(operand: Operand) -> tuple[Operand, ...]:
-    """Returns the operands in braces; the operand itself if there are none."""
-    return operand.items if isinstance(operand, Vector) else (operand,)
 
 
 @decodes("mma")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes
-from kernelmate.backends.emulator.numerics.phases import pending_of
+from kernelmate.backends.emulator.numerics.mbarrier_state import pending_of
+from kernelmate.backends.emulator.operands import items_of
 from kernelmate.backends.emulator.operations import (
     AsyncCopy,
     AsyncGroup,
@@ -12,7 +13,7 @@ from kernelmate.backends.emulator.operations import (
     BulkGroup,
     Compute,
     Load,
-    Nothing,
+    NoOperation,
     Operation,
     PhaseBarrier,
     Store,
@@ -83,10 +84,6 @@ def _check(instruction: Instruction) -> str:
     return kind
 
 
-def _items(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, Vector) else (operand,)
-
-
 def address_of(operand: Operand) -> Address:
     """Returns the operand as an address.
 
@@ -106,7 +103,7 @@ def decode_load(instruction: Instruction) -> Operation:
     return Load(
         space_in(instruction),
         kind,
-        _items(instruction.operands[0]),
+        items_of(instruction.operands[0]),
         address_of(instruction.operands[1]),
         synchronizing,
     )
@@ -120,7 +117,7 @@ def decode_store(instruction: Instruction) -> Operation:
     return Store(
         space_in(instruction),
         kind,
-        _items(instruction.operands[1]),
+        items_of(instruction.operands[1]),
         address_of(instruction.operands[0]),
         synchronizing,
     )
@@ -130,14 +127,14 @@ def decode_store(instruction: Instruction) -> Operation:
 def decode_fence(instruction: Instruction) -> Operation:
     """Does nothing to values, because accesses are executed in order; only the race checks take a fence into account."""
     if not instruction.has("proxy"):
-        return Nothing(fence=True)
+        return NoOperation(fence=True)
     kind, *rest = instruction.parts[2:]
     if kind == "alias":
-        return Nothing()
+        return NoOperation()
     if kind == "async" and len(rest) <= 1:
-        return Nothing(proxy=rest[0].partition("__")[0] if rest else "generic")
+        return NoOperation(proxy=rest[0].partition("__")[0] if rest else "generic")
     if kind == "async__generic":
-        return Nothing(fence=True, proxy="shared")
+        return NoOperation(fence=True, proxy="shared")
     raise Unsupported(instruction.opcode)
 
 
@@ -145,7 +142,7 @@ def decode_fence(instruction: Instruction) -> Operation:
 def decode_hint(instruction: Instruction) -> Operation:
     """No operation: these hints do not change results."""
     del instruction
-    return Nothing()
+    return NoOperation()
 
 
 @decodes("createpolicy")
@@ -281,7 +278,7 @@ def decode_bulk(instruction: Instruction) -> Operation:
             raise Unsupported(instruction.opcode)
         return BulkGroup(left.bits, reads=instruction.has("read"))
     if "prefetch" in parts:
-        return Nothing()
+        return NoOperation()
     if "tensor" in parts:
         return decode_tensor(instruction)
     spaces, action, rest = _bulk_form(instruction)

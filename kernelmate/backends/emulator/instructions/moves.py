@@ -7,7 +7,7 @@ import numpy as np
 from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes, require
 from kernelmate.backends.emulator.operations import Compute, Operation, ReadClock
 from kernelmate.backends.emulator.program import Instruction, Operand, Sink, Special, Vector
-from kernelmate.backends.emulator.spaces import from_generic, in_space, mapped, ranks_of, to_generic
+from kernelmate.backends.emulator.spaces import cluster_addresses, from_generic, in_space, ranks_of, to_generic
 from kernelmate.backends.emulator.types import SIZES, UNSIGNED, Array
 
 CLOCKS = frozenset({"%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"})
@@ -99,7 +99,7 @@ def decode_map(instruction: Instruction) -> Operation:
     require(instruction, {"shared__cluster", "u32", "u64"})
     kind = _address_kind(instruction)
     destination, source, rank = instruction.operands
-    return Compute(((destination, kind),), ((source, kind), (rank, "u32"), _RANK), mapped)
+    return Compute(((destination, kind),), ((source, kind), (rank, "u32"), _RANK), cluster_addresses)
 
 
 @decodes("getctarank")

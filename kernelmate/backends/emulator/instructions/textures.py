@@ -6,8 +6,9 @@ PTX ISA, Texture Instructions and Surface Instructions.
 from __future__ import annotations
 
 from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes
+from kernelmate.backends.emulator.operands import items_of
 from kernelmate.backends.emulator.operations import Operation, SurfaceAccess, TextureFetch
-from kernelmate.backends.emulator.program import Instruction, Operand, Register, TensorAddress, Vector
+from kernelmate.backends.emulator.program import Instruction, Operand, Register, TensorAddress
 
 _GEOMETRIES = {"1d": (1, False), "2d": (2, False), "3d": (3, False), "a2d": (2, True)}
 """Number of coordinates, and whether a layer precedes them."""
@@ -27,10 +28,6 @@ def _place(instruction: Instruction, operand: Operand) -> tuple[int, bool, Opera
     if len(coordinates) != dimensions + layered:
         raise Unsupported(instruction.opcode)
     return dimensions, layered, operand.map.base, coordinates
-
-
-def _items(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, Vector) else (operand,)
 
 
 def _registers(*operands: Operand) -> tuple[Operand, ...]:
@@ -56,7 +53,7 @@ def decode_fetch(instruction: Instruction) -> Operation:
     channel = _CHANNELS.index(parts[0]) if gathers else None
     sources = _registers(handle, *coordinates)
     return TextureFetch(
-        dimensions, layered, handle, coordinates, coordinate_kind, _items(operands[0]), kind, channel, sources
+        dimensions, layered, handle, coordinates, coordinate_kind, items_of(operands[0]), kind, channel, sources
     )
 
 
@@ -70,7 +67,7 @@ def decode_surface(instruction: Instruction) -> Operation:
     if parts[0] != "b" or set(parts) - known or kind not in _BYTES or beyond not in _BEYOND or len(operands) != 2:
         raise Unsupported(instruction.opcode)
     dimensions, layered, handle, coordinates = _place(instruction, operands[int(loads)])
-    values = _items(operands[int(not loads)])
+    values = items_of(operands[int(not loads)])
     sources = _registers(handle, *coordinates, *(() if loads else values))
     return SurfaceAccess(
         loads, dimensions, layered, handle, coordinates, values if loads else (), () if loads else values, kind,

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.emulator.decode import Decoded
+from kernelmate.backends.emulator.decode import DecodedKernel
 from kernelmate.backends.emulator.jit.layout import Stamp
-from kernelmate.backends.emulator.machine import Machine, Site
+from kernelmate.backends.emulator.machine import Machine, MemoryInstruction
 from kernelmate.backends.emulator.matrix_operations import WARPGROUP_OPERATIONS, FragmentLoad, FragmentStore
 from kernelmate.backends.emulator.memory import Buffer
 from kernelmate.backends.emulator.operations import (
@@ -24,7 +24,7 @@ from kernelmate.backends.emulator.operations import (
     Compute,
     Exit,
     Load,
-    Nothing,
+    NoOperation,
     Print,
     ReadClock,
     Store,
@@ -35,7 +35,7 @@ from kernelmate.backends.emulator.types import SIZES, Array
 MOST_SHADOW_BYTES = 320 << 20
 """Maximum bytes of stamps for global memory; launches with larger arrays use the exact checks."""
 _KNOWN = (
-    *WARP_OPERATIONS, ActiveMask, Assert, AsyncCopy, AsyncGroup, Atomic, Branch, BranchTable, Compute, Exit, Load, Nothing, Print, ReadClock,
+    *WARP_OPERATIONS, ActiveMask, Assert, AsyncCopy, AsyncGroup, Atomic, Branch, BranchTable, Compute, Exit, Load, NoOperation, Print, ReadClock,
     Store, Trap,
 )  # fmt: skip
 
@@ -44,7 +44,7 @@ class Suspicion(Exception):
     """The launch may contain an error: it must run again under the exact checks."""
 
 
-def may_watch(decoded: Decoded) -> bool:
+def may_watch(decoded: DecodedKernel) -> bool:
     """Returns True if these checks support every operation of a kernel."""
     for step in decoded.steps:
         operation = step.operation
@@ -63,7 +63,7 @@ def _is_register(operand: Any) -> bool:
     return hasattr(operand, "negated")
 
 
-def granule_shift(decoded: Decoded, spaces: frozenset[str]) -> int:
+def granule_shift(decoded: DecodedKernel, spaces: frozenset[str]) -> int:
     """Log2 of the bytes of the smallest element that is accessed in some state spaces."""
     sizes = [
         SIZES[step.operation.kind]
@@ -178,7 +178,14 @@ class StampWatch:
     # --------------------------------------------------------------------------------- accesses by NumPy
 
     def see(
-        self, site: Site, lanes: Array, first: Array, stamps: tuple[Array, Array], shift: int, *, anywhere: bool
+        self,
+        site: MemoryInstruction,
+        lanes: Array,
+        first: Array,
+        stamps: tuple[Array, Array],
+        shift: int,
+        *,
+        anywhere: bool,
     ) -> None:
         """Checks accesses of some lanes to granules from `first` on."""
         me = self._own(lanes)
@@ -282,7 +289,7 @@ class _GlobalSide:
     def __init__(self, watch: StampWatch) -> None:
         self._watch = watch
 
-    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+    def access(self, site: MemoryInstruction, lanes: Array, offsets: Array, values: Array | None) -> None:
         """See `machine.Monitor`."""
         watch = self._watch
         buffer = watch._machine.memory.at(int(offsets[0]))
@@ -297,7 +304,7 @@ class _SharedSide:
     def __init__(self, watch: StampWatch) -> None:
         self._watch = watch
 
-    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+    def access(self, site: MemoryInstruction, lanes: Array, offsets: Array, values: Array | None) -> None:
         """See `machine.Monitor`."""
         watch = self._watch
         shift = watch._shift["shared"]
@@ -309,7 +316,7 @@ class _LocalSide:
     def __init__(self, watch: StampWatch) -> None:
         self._watch = watch
 
-    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+    def access(self, site: MemoryInstruction, lanes: Array, offsets: Array, values: Array | None) -> None:
         """See `machine.Monitor`."""
         watch = self._watch
         first = offsets.astype(np.int64) + watch._machine.local.bases(1)[lanes]

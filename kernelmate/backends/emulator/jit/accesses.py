@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 
 from llvmlite import ir
 
-from kernelmate.backends.emulator.decode import BasicBlock, Decoded, DecodedStep
+from kernelmate.backends.emulator.decode import BasicBlock, DecodedKernel, DecodedStep
 from kernelmate.backends.emulator.jit.frame import NativeFrame
 from kernelmate.backends.emulator.jit.helpers import field as field_of
 from kernelmate.backends.emulator.jit.layout import Field, Slot, Stamp
-from kernelmate.backends.emulator.jit.lowering import I64, VOID, item, load, number, store, widen
+from kernelmate.backends.emulator.jit.lowering import I64, VOID, element_address, load, number, store, widen
 from kernelmate.backends.emulator.jit.refine import bytes_of, memory_of
 from kernelmate.backends.emulator.operations import Compute, Load, Store
 from kernelmate.backends.emulator.program import Operand, Symbol
@@ -27,7 +27,7 @@ from kernelmate.backends.emulator.program import Operand, Symbol
 
 @dataclass(slots=True)
 class NativeAccess:
-    """One memory instruction of a piece; `offset` is added to its base, `served` as in `machine.Site`."""
+    """One memory instruction of a piece; `offset` is added to its base, `served` as in `machine.MemoryInstruction`."""
 
     step: int
     operation: Load | Store
@@ -74,7 +74,9 @@ class AccessGroup:
         return any(access.stores for access in self.members)
 
 
-def accesses_of(decoded: Decoded, block: BasicBlock, frame: NativeFrame) -> dict[int, tuple[NativeAccess, AccessGroup]]:
+def accesses_of(
+    decoded: DecodedKernel, block: BasicBlock, frame: NativeFrame
+) -> dict[int, tuple[NativeAccess, AccessGroup]]:
     """Returns the memory instructions of a piece by step."""
     found: dict[int, tuple[NativeAccess, AccessGroup]] = {}
     groups: dict[object, AccessGroup] = {}
@@ -98,7 +100,7 @@ def accesses_of(decoded: Decoded, block: BasicBlock, frame: NativeFrame) -> dict
     return found
 
 
-def _access(step: int, operation: Load | Store, decoded: Decoded) -> NativeAccess:
+def _access(step: int, operation: Load | Store, decoded: DecodedKernel) -> NativeAccess:
     linked = decoded.linked
     memory = memory_of(operation) or ""
     base: Operand | None = operation.address.base
@@ -124,7 +126,7 @@ def check_window(b: ir.IRBuilder, frame: NativeFrame, group: AccessGroup, base: 
 
 def check_global(b: ir.IRBuilder, frame: NativeFrame, group: AccessGroup, base: ir.Value, fail: ir.Block) -> None:
     """Generates the check of global accesses against the buffer accessed last, then against all buffers."""
-    cache = item(b, frame.slot(Slot.CACHES_AT), number(group.cache), 8)
+    cache = element_address(b, frame.slot(Slot.CACHES_AT), number(group.cache), 8)
     known = load(b, cache)
     low = b.add(base, number(group.low))
     room = b.sub(field_of(b, known, Field.SIZE), number(group.extent))
@@ -195,7 +197,9 @@ def note(
         b.call(frame.helpers.note(access.stores), [frame.context, buffer, offset, number(access.size)])
     if counts:
         kind = ir.IntType(frame.marks.width)
-        place = item(b, field_of(b, buffer, Field.TOUCHED_AT), b.lshr(offset, number(5)), frame.marks.width // 8)
+        place = element_address(
+            b, field_of(b, buffer, Field.TOUCHED_AT), b.lshr(offset, number(5)), frame.marks.width // 8
+        )
         store(b, b.or_(load(b, place, kind), number(frame.marks.mark(access.step), kind)), place)
 
 

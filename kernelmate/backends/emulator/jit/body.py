@@ -8,7 +8,7 @@ from typing import Any
 from llvmlite import ir
 
 from kernelmate.backends.emulator.counters import rows_of
-from kernelmate.backends.emulator.decode import BasicBlock, Decoded, DecodedStep
+from kernelmate.backends.emulator.decode import BasicBlock, DecodedKernel, DecodedStep
 from kernelmate.backends.emulator.jit.accesses import (
     AccessGroup,
     NativeAccess,
@@ -30,9 +30,9 @@ from kernelmate.backends.emulator.jit.lowering import (
     I8,
     I32,
     I64,
-    bump,
+    add_to_counter,
     each_lane,
-    item,
+    element_address,
     load,
     lower,
     number,
@@ -41,7 +41,7 @@ from kernelmate.backends.emulator.jit.lowering import (
     vote_result,
     widen,
 )
-from kernelmate.backends.emulator.jit.refine import ENDS, Needs, form_of
+from kernelmate.backends.emulator.jit.refine import ENDS, PieceRegisters, form_of
 from kernelmate.backends.emulator.operations import (
     ActiveMask,
     Branch,
@@ -104,7 +104,9 @@ class Body(LaneValues):
         counts: count memory instructions.
     """
 
-    def __init__(self, frame: NativeFrame, decoded: Decoded, block: BasicBlock, needs: Needs, counts: bool) -> None:
+    def __init__(
+        self, frame: NativeFrame, decoded: DecodedKernel, block: BasicBlock, needs: PieceRegisters, counts: bool
+    ) -> None:
         super().__init__(frame)
         self._decoded = decoded
         self._block = block
@@ -137,7 +139,7 @@ class Body(LaneValues):
             if operation.mask is not None:
                 b.store(b.and_(b.load(named, typ=I32), self._read(operation.mask, "b32")), named)
             if isinstance(operation, Shuffle):
-                store(b, self._read(operation.value, "b32"), item(b, self._offered, lane, 8))
+                store(b, self._read(operation.value, "b32"), element_address(b, self._offered, lane, 8))
             elif isinstance(operation, Vote):
                 bit = b.shl(b.zext(self._read(operation.source, "pred"), I32), lane)
                 b.store(b.or_(b.load(self._bits, typ=I32), bit), self._bits)
@@ -154,7 +156,7 @@ class Body(LaneValues):
         elif isinstance(operation, Shuffle):
             lane, clamp = (self._read(operand, "u32") for operand in (operation.lane, operation.clamp))
             source, valid = source_lane(b, operation.mode, self._lane, lane, clamp)
-            self._write(operation.result, "b32", load(b, item(b, self._offered, source, 8), I32), None)
+            self._write(operation.result, "b32", load(b, element_address(b, self._offered, source, 8), I32), None)
             if operation.predicate is not None:
                 self._write(operation.predicate, "pred", valid, None)
 
@@ -179,7 +181,7 @@ class Body(LaneValues):
             self._steps()
             for name in kept:
                 value = self._register(name)
-                place = item(b, held[name], lane, 8) if name in held else self._element(name)
+                place = element_address(b, held[name], lane, 8) if name in held else self._element(name)
                 store(b, widen(b, value, I8, False) if value.type == BOOL else value, place)
             if guard is not None:
                 holds = self._read(guard, "pred")
@@ -253,8 +255,8 @@ class Body(LaneValues):
 
     def _note_unusual(self, b: ir.IRBuilder) -> None:
         for place, variable in self._unusual.items():
-            row = item(b, self._frame.slot(Slot.SITES_AT), number(place), COUNT_BYTES)
-            bump(b, b.add(row, number(8 * Count.LANES)), b.zext(b.load(variable, typ=BOOL), I64))
+            row = element_address(b, self._frame.slot(Slot.SITES_AT), number(place), COUNT_BYTES)
+            add_to_counter(b, b.add(row, number(8 * Count.LANES)), b.zext(b.load(variable, typ=BOOL), I64))
 
     # --------------------------------------------------------------------------------------------- memory
 
@@ -336,11 +338,11 @@ class Body(LaneValues):
                 self._later.append(_DeferredStore(place, [], size, None))
             return
         places = self._table()
-        store(b, place, item(b, places, self._lane, 8))
+        store(b, place, element_address(b, places, self._lane, 8))
         kept = []
         for value in values:
             table = self._table()
-            store(b, value, item(b, table, self._lane, 8))
+            store(b, value, element_address(b, table, self._lane, 8))
             kept.append((table, value.type))
         self._later.append(_DeferredStore(places, kept, size, self._guards.get(access.step)))
 
@@ -350,16 +352,16 @@ class Body(LaneValues):
     def _store_now(self, b: ir.IRBuilder, later: _DeferredStore, mask: ir.Value) -> None:
         """Generates one store instruction, lane after lane: of several to one address the last one stays."""
         if not later.values:
-            bump(b, self._frame.slot_at(b, Slot.CHANGES), number(1))
+            add_to_counter(b, self._frame.slot_at(b, Slot.CHANGES), number(1))
             return
         lanes = self._lanes(b, later.guarded, mask)
         with b.if_then(b.icmp_unsigned("!=", lanes, number(0, I32))):
             with each_lane(b, lanes) as lane:
-                place = load(b, item(b, later.places, lane, 8))
+                place = load(b, element_address(b, later.places, lane, 8))
                 for index, (table, kind) in enumerate(later.values):
-                    value = load(b, item(b, table, lane, 8), kind)
+                    value = load(b, element_address(b, table, lane, 8), kind)
                     store(b, value, b.add(place, number(index * later.size)), 1)
-            bump(b, self._frame.slot_at(b, Slot.CHANGES), number(1))
+            add_to_counter(b, self._frame.slot_at(b, Slot.CHANGES), number(1))
 
     def _copy(self, b: ir.IRBuilder, held: dict[str, ir.Value], mask: ir.Value) -> None:
         if not held:
@@ -368,8 +370,8 @@ class Body(LaneValues):
             place = b.add(self._warp.first, b.zext(lane, I64))
             for name, table in held.items():
                 size = self._frame.bits_of(name) // 8
-                value = load(b, item(b, table, lane, 8), ir.IntType(8 * size))
-                store(b, value, item(b, self._frame.array(name), place, size))
+                value = load(b, element_address(b, table, lane, 8), ir.IntType(8 * size))
+                store(b, value, element_address(b, self._frame.array(name), place, size))
 
     # -------------------------------------------------------------------------------------------- counters
 
@@ -390,7 +392,7 @@ class Body(LaneValues):
                 self._counted.append(_CountedAccess(access, group, other.addresses, None))
                 return
         addresses = self._table()
-        store(self._b, own, item(self._b, addresses, self._lane, 8))
+        store(self._b, own, element_address(self._b, addresses, self._lane, 8))
         self._counted.append(_CountedAccess(access, group, addresses, self._guards.get(access.step)))
 
     def _shared_counts(self) -> list[tuple[_CountedAccess, list[int]]]:
@@ -417,17 +419,17 @@ class Body(LaneValues):
                 both = b.call(frame.helpers.wavefronts(counted.access.served), [counted.addresses, lanes])
                 requests, passes, lines = b.lshr(both, number(32)), b.and_(both, number(0xFFFFFFFF)), number(0)
             for step in steps:
-                row = item(b, frame.slot(Slot.SITES_AT), number(step), COUNT_BYTES)
+                row = element_address(b, frame.slot(Slot.SITES_AT), number(step), COUNT_BYTES)
                 for which, amount in (
                     (Count.REQUESTS, requests),
                     (Count.PASSES, passes),
                     (Count.LANES, bits(b, lanes)),
                     (Count.LINES, lines),
                 ):
-                    bump(b, b.add(row, number(8 * which)), amount)
+                    add_to_counter(b, b.add(row, number(8 * which)), amount)
 
 
-def is_backward(decoded: Decoded, block: BasicBlock) -> bool:
+def is_backward(decoded: DecodedKernel, block: BasicBlock) -> bool:
     """True if the piece ends in a branch to itself or to one before it."""
     operation = decoded.steps[block.end - 1].operation
     return isinstance(operation, Branch) and decoded.block_at[operation.target] <= block.index

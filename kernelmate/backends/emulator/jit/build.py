@@ -16,8 +16,19 @@ from kernelmate.backends.emulator.jit.body import Body, Warp, is_backward
 from kernelmate.backends.emulator.jit.frame import NativeFrame, Uniform
 from kernelmate.backends.emulator.jit.helpers import HelperFunctions, bits
 from kernelmate.backends.emulator.jit.layout import Checks, Places, Slot
-from kernelmate.backends.emulator.jit.lowering import BOOL, I32, I64, POINTER, VOID, bump, item, load, number, whole
-from kernelmate.backends.emulator.jit.refine import ENDS, Refined, needs_of
+from kernelmate.backends.emulator.jit.lowering import (
+    BOOL,
+    I32,
+    I64,
+    POINTER,
+    VOID,
+    add_to_counter,
+    broadcast,
+    element_address,
+    load,
+    number,
+)
+from kernelmate.backends.emulator.jit.refine import ENDS, PartitionedKernel, needs_of
 from kernelmate.backends.emulator.llvm import ENTRY
 from kernelmate.backends.emulator.memory import marks_of
 from kernelmate.backends.emulator.operations import Branch
@@ -49,7 +60,7 @@ class Shape:
     checks: Checks | None
 
 
-def build(refined: Refined, shape: Shape) -> tuple[str, Interface]:
+def build(refined: PartitionedKernel, shape: Shape) -> tuple[str, Interface]:
     """Returns LLVM's text of the function, and its interface."""
     module = ir.Module("kernel")
     function = ir.Function(module, ir.FunctionType(VOID, [I64]), ENTRY)
@@ -62,7 +73,7 @@ def build(refined: Refined, shape: Shape) -> tuple[str, Interface]:
 
 
 class _FunctionWriter:
-    def __init__(self, function: ir.Function, frame: NativeFrame, refined: Refined, counts: bool) -> None:
+    def __init__(self, function: ir.Function, frame: NativeFrame, refined: PartitionedKernel, counts: bool) -> None:
         self._function = function
         self._frame = frame
         self._refined = refined
@@ -86,17 +97,17 @@ class _FunctionWriter:
         self._index = index
         with b.if_then(b.icmp_unsigned(">=", index, frame.slot(Slot.WARPS))):
             b.ret_void()
-        self._warp = load(b, item(b, frame.slot(Slot.WARPS_AT), index, 8))
+        self._warp = load(b, element_address(b, frame.slot(Slot.WARPS_AT), index, 8))
         self._first = b.mul(self._warp, number(32))
-        self._lane_places = item(b, frame.slot(Slot.PLACES_AT), self._first, 4)
-        self._lane_steps = item(b, frame.slot(Slot.LANE_STEPS_AT), self._first, 8)
+        self._lane_places = element_address(b, frame.slot(Slot.PLACES_AT), self._first, 4)
+        self._lane_steps = element_address(b, frame.slot(Slot.LANE_STEPS_AT), self._first, 8)
         block = b.udiv(self._warp, frame.slot(Slot.WARPS_PER_BLOCK))
         offset = b.mul(block, frame.slot(Slot.SHARED_STRIDE))
         self._shared = b.add(frame.slot(Slot.SHARED_AT), offset)
         self._shadow, self._stamp = offset, number(0)
         if frame.checks is not None:
             self._shadow = b.shl(b.lshr(offset, number(frame.checks.shared_shift)), number(3))
-            self._stamp = load(b, item(b, frame.slot(Slot.STAMPS_AT), self._warp, 8))
+            self._stamp = load(b, element_address(b, frame.slot(Slot.STAMPS_AT), self._warp, 8))
         for variable in (self._turns, self._issued, self._noted):
             b.store(number(0), variable)
         b.store(number(0, I32), self._mask)
@@ -109,7 +120,7 @@ class _FunctionWriter:
             ))  # fmt: skip
         b = ir.IRBuilder(self._warp_done)
         self._note_steps(b)
-        bump(b, item(b, frame.slot(Slot.STEPS_AT), self._warp, 8), b.load(self._issued, typ=I64))
+        add_to_counter(b, element_address(b, frame.slot(Slot.STEPS_AT), self._warp, 8), b.load(self._issued, typ=I64))
         following = b.add(index, number(1))
         b.branch(self._next_warp)
         index.add_incoming(following, self._warp_done)
@@ -130,8 +141,8 @@ class _FunctionWriter:
         places = b.load(b.inttoptr(self._lane_places, POINTER), typ=kind, align=4)
         least = b.module.declare_intrinsic("llvm.vector.reduce.umin.v32i32", (), ir.FunctionType(I32, [kind]))
         first = b.call(least, [places])
-        mask = b.bitcast(b.icmp_unsigned("==", places, whole(b, first)), I32)
-        inside = b.icmp_unsigned("<", places, whole(b, number(self._places.pieces, I32)))
+        mask = b.bitcast(b.icmp_unsigned("==", places, broadcast(b, first)), I32)
+        inside = b.icmp_unsigned("<", places, broadcast(b, number(self._places.pieces, I32)))
         with b.if_then(b.icmp_unsigned("!=", mask, b.load(self._mask, typ=I32))):
             self._note_steps(b)
             b.store(mask, self._mask)
@@ -154,7 +165,7 @@ class _FunctionWriter:
             b.branch(self._pick)
             b.position_at_end(go_on)
         taken = body.write(b, warp, fail)
-        bump(b, item(b, frame.slot(Slot.ENTERED_AT), number(block.index), 8), bits(b, mask))
+        add_to_counter(b, element_address(b, frame.slot(Slot.ENTERED_AT), number(block.index), 8), bits(b, mask))
         steps = number(block.end - block.start)
         b.store(b.add(b.load(self._issued, typ=I64), steps), self._issued)
         self._end(b, block, mask, taken)
@@ -202,7 +213,7 @@ class _FunctionWriter:
         b.cbranch(b.icmp_unsigned("==", taken, mask), everybody, both)
         self._go_back_or_on(ir.IRBuilder(everybody), block, mask, target, None)
         b.position_at_end(both)
-        bump(b, item(b, self._frame.slot(Slot.DIVERGED_AT), number(block.index), 8), number(1))
+        add_to_counter(b, element_address(b, self._frame.slot(Slot.DIVERGED_AT), number(block.index), 8), number(1))
         self._put(b, b.and_(mask, b.not_(taken)), block.index + 1)
         self._go_back_or_on(b, block, taken, target, self._pick)
 

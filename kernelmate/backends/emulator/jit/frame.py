@@ -14,10 +14,10 @@ from kernelmate.backends.emulator.jit.lowering import (
     FLOAT,
     I32,
     I64,
-    item,
+    element_address,
     load,
     number,
-    table,
+    stack_array,
     type_of,
     widen,
 )
@@ -91,7 +91,7 @@ class NativeFrame:
         found = self._arrays.get(name)
         if found is None:
             place = self.registers.setdefault(name, len(self.registers))
-            at = item(self.entry, self.slot(Slot.REGISTERS_AT), number(place), 8)
+            at = element_address(self.entry, self.slot(Slot.REGISTERS_AT), number(place), 8)
             found = self._arrays[name] = load(self.entry, at)
         return found
 
@@ -100,7 +100,7 @@ class NativeFrame:
         found = self._uniforms.get(key)
         if found is None:
             place = self.uniforms.setdefault(key, len(self.uniforms))
-            at = item(self.entry, self.slot(Slot.UNIFORMS_AT), number(place), 8)
+            at = element_address(self.entry, self.slot(Slot.UNIFORMS_AT), number(place), 8)
             found = self._uniforms[key] = load(self.entry, at)
         return found
 
@@ -116,7 +116,7 @@ class NativeFrame:
         """Returns the address of a scratch table of 32 slots; pieces use them one after another."""
         found = self._tables.get(which)
         if found is None:
-            found = self._tables[which] = table(self.entry, I64, 32)
+            found = self._tables[which] = stack_array(self.entry, I64, 32)
         return found
 
     def variable(self, kind: ir.Type = I32) -> ir.Value:
@@ -145,7 +145,7 @@ class LaneValues:
         self._number = self._b.add(self._first, self._b.zext(lane, I64))
 
     def _element(self, name: str) -> ir.Value:
-        return item(self._b, self._frame.array(name), self._number, self._frame.bits_of(name) // 8)
+        return element_address(self._b, self._frame.array(name), self._number, self._frame.bits_of(name) // 8)
 
     def _register(self, name: str) -> ir.Value:
         """Returns a register's bits in its own width; a predicate as one bit."""

@@ -13,16 +13,16 @@ from kernelmate.backends.emulator.jit.lowering import (
     I64,
     POINTER,
     VOID,
-    bump,
+    add_to_counter,
+    broadcast,
     counting,
     each_lane,
+    element_address,
     intrinsic,
-    item,
     load,
     number,
+    stack_array,
     store,
-    table,
-    whole,
 )
 from kernelmate.backends.emulator.spaces import BUFFER_SPACING, GLOBAL_BASE
 
@@ -116,7 +116,7 @@ class HelperFunctions:
         places, mask, place = function.args
         at = b.inttoptr(places, POINTER)
         standing = b.load(at, typ=ir.VectorType(I32, 32), align=4)
-        b.store(b.select(b.bitcast(mask, CHOSEN), whole(b, place), standing), at, align=4)
+        b.store(b.select(b.bitcast(mask, CHOSEN), broadcast(b, place), standing), at, align=4)
         b.ret_void()
         return function
 
@@ -128,7 +128,7 @@ class HelperFunctions:
         function, b = self._function("took", VOID, I64, I32, I64)
         counts, mask, steps = function.args
         kind = ir.VectorType(I64, 32)
-        amount = b.select(b.bitcast(mask, CHOSEN), whole(b, steps), ir.Constant(kind, None))
+        amount = b.select(b.bitcast(mask, CHOSEN), broadcast(b, steps), ir.Constant(kind, None))
         at = b.inttoptr(counts, POINTER)
         b.store(b.add(b.load(at, typ=kind, align=8), amount), at, align=8)
         b.ret_void()
@@ -144,16 +144,16 @@ class HelperFunctions:
             return self._made["sectors"]
         function, b = self._function("sectors", I64, I64, I32)
         addresses, mask = function.args
-        seen = table(b, I64, 32)
+        seen = stack_array(b, I64, 32)
         last, count, falls, lines = (b.alloca(I64) for _ in range(4))
         for variable, value in ((last, -4), (count, 0), (falls, 0), (lines, 0)):
             b.store(number(value), variable)
         with each_lane(b, mask) as lane:
-            sector = b.lshr(load(b, item(b, addresses, lane, 8)), number(5))
+            sector = b.lshr(load(b, element_address(b, addresses, lane, 8)), number(5))
             before = b.load(last)
             with b.if_then(b.icmp_signed("!=", sector, before)):
                 b.store(b.or_(b.load(falls), b.zext(b.icmp_signed("<", sector, before), I64)), falls)
-                store(b, sector, item(b, seen, b.load(count), 8))
+                store(b, sector, element_address(b, seen, b.load(count), 8))
                 b.store(b.add(b.load(count), number(1)), count)
                 other_line = b.icmp_signed("!=", b.ashr(sector, number(2)), b.ashr(before, number(2)))
                 b.store(b.add(b.load(lines), b.zext(other_line, I64)), lines)
@@ -171,10 +171,10 @@ class HelperFunctions:
         distinct, known = b.alloca(I64), b.alloca(BOOL)
         b.store(number(0), distinct)
         with counting(b, count) as index:
-            mine = b.lshr(load(b, item(b, seen, index, 8)), number(shift))
+            mine = b.lshr(load(b, element_address(b, seen, index, 8)), number(shift))
             b.store(number(0, BOOL), known)
             with counting(b, index) as earlier:
-                same = b.icmp_unsigned("==", mine, b.lshr(load(b, item(b, seen, earlier, 8)), number(shift)))
+                same = b.icmp_unsigned("==", mine, b.lshr(load(b, element_address(b, seen, earlier, 8)), number(shift)))
                 b.store(b.or_(b.load(known), same), known)
             b.store(b.add(b.load(distinct), b.zext(b.not_(b.load(known)), I64)), distinct)
         return b.load(distinct)
@@ -234,8 +234,8 @@ class HelperFunctions:
         with each_lane(b, mask) as lane:
             other = b.xor(b.trunc(lane, I32), step)
             active = b.trunc(b.lshr(mask, other), BOOL)
-            mine = load(b, item(b, offsets, lane, 8))
-            same = b.icmp_unsigned("==", mine, load(b, item(b, offsets, b.zext(other, I64), 8)))
+            mine = load(b, element_address(b, offsets, lane, 8))
+            same = b.icmp_unsigned("==", mine, load(b, element_address(b, offsets, b.zext(other, I64), 8)))
             b.store(b.and_(b.load(alike), b.or_(same, b.not_(active))), alike)
         b.ret(b.load(alike))
         return function
@@ -244,26 +244,26 @@ class HelperFunctions:
         """Returns the function (address of 32 offsets, lanes) that gives the maximum of distinct words in one bank."""
         function, b = self._function(f"depth{wide}", I64, I64, I32)
         offsets, mask = function.args
-        depths = table(b, I64, _BANKS)
-        words = table(b, I64, _BANKS * 32)
+        depths = stack_array(b, I64, _BANKS)
+        words = stack_array(b, I64, _BANKS * 32)
         deepest, known = b.alloca(I64), b.alloca(BOOL)
         b.store(number(0), deepest)
         with counting(b, number(_BANKS)) as bank:
-            store(b, number(0), item(b, depths, bank, 8))
+            store(b, number(0), element_address(b, depths, bank, 8))
         with each_lane(b, mask) as lane:
-            first = b.ashr(load(b, item(b, offsets, lane, 8)), number(2))
+            first = b.ashr(load(b, element_address(b, offsets, lane, 8)), number(2))
             for index in range(wide):
                 word = b.add(first, number(index))
                 bank = b.and_(word, number(_BANKS - 1))
-                depth = load(b, item(b, depths, bank, 8))
-                row = item(b, words, bank, 8 * 32)
+                depth = load(b, element_address(b, depths, bank, 8))
+                row = element_address(b, words, bank, 8 * 32)
                 b.store(number(0, BOOL), known)
                 with counting(b, depth) as earlier:
-                    same = b.icmp_unsigned("==", word, load(b, item(b, row, earlier, 8)))
+                    same = b.icmp_unsigned("==", word, load(b, element_address(b, row, earlier, 8)))
                     b.store(b.or_(b.load(known), same), known)
                 with b.if_then(b.not_(b.load(known))):
-                    store(b, word, item(b, row, depth, 8))
-                    bump(b, item(b, depths, bank, 8), number(1))
+                    store(b, word, element_address(b, row, depth, 8))
+                    add_to_counter(b, element_address(b, depths, bank, 8), number(1))
                     more = b.add(depth, number(1))
                     top = b.load(deepest)
                     b.store(b.select(b.icmp_unsigned(">", more, top), more, top), deepest)

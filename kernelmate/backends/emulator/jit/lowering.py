@@ -155,19 +155,19 @@ def _bytes(kind: ir.Type) -> int:
     return kind.width // 8 if isinstance(kind, ir.IntType) else 8
 
 
-def whole(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
+def broadcast(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
     """Broadcasts a value to every lane of a warp."""
     kind = ir.VectorType(value.type, 32)
     first = b.insert_element(ir.Constant(kind, None), value, number(0, I32))
     return b.shuffle_vector(first, ir.Constant(kind, None), ir.Constant(ir.VectorType(I32, 32), [0] * 32))
 
 
-def item(b: ir.IRBuilder, base: ir.Value, index: ir.Value, size: int) -> ir.Value:
+def element_address(b: ir.IRBuilder, base: ir.Value, index: ir.Value, size: int) -> ir.Value:
     """Returns the address of an element."""
     return b.add(base, b.mul(b.zext(index, I64) if index.type != I64 else index, number(size)))
 
 
-def bump(b: ir.IRBuilder, address: ir.Value, amount: ir.Value) -> None:
+def add_to_counter(b: ir.IRBuilder, address: ir.Value, amount: ir.Value) -> None:
     """Add to the 64-bit counter at an address."""
     store(b, b.add(load(b, address), amount), address)
 
@@ -205,7 +205,7 @@ def counting(b: ir.IRBuilder, count: ir.Value) -> Iterator[ir.Value]:
     b.position_at_end(after)
 
 
-def table(b: ir.IRBuilder, kind: ir.Type, size: int) -> ir.Value:
+def stack_array(b: ir.IRBuilder, kind: ir.Type, size: int) -> ir.Value:
     """Allocates an array on the stack; returns its address as an integer. The builder must be in the function's entry."""
     return b.ptrtoint(b.alloca(ir.ArrayType(kind, size)), I64)
 

@@ -10,11 +10,11 @@ from functools import cache
 from pathlib import Path
 
 from kernelmate.backends.emulator import llvm
-from kernelmate.backends.emulator.decode import Decoded
+from kernelmate.backends.emulator.decode import DecodedKernel
 from kernelmate.backends.emulator.jit import store
 from kernelmate.backends.emulator.jit.build import Interface, Shape, build
 from kernelmate.backends.emulator.jit.layout import Checks
-from kernelmate.backends.emulator.jit.refine import Refined
+from kernelmate.backends.emulator.jit.refine import PartitionedKernel
 from kernelmate.backends.emulator.program import Special
 from kernelmate.version import VERSION
 
@@ -27,12 +27,12 @@ _loaded: OrderedDict[str, NativeProgram] = OrderedDict()
 class NativeProgram:
     """Native code of a kernel for launches of one shape."""
 
-    refined: Refined
+    refined: PartitionedKernel
     interface: Interface
     loaded: llvm.LoadedObject
 
 
-def program_for(refined: Refined, shape: Shape, text: str, *, quick: bool = False) -> NativeProgram:
+def program_for(refined: PartitionedKernel, shape: Shape, text: str, *, quick: bool = False) -> NativeProgram:
     """Returns the program of a kernel.
 
     Args:
@@ -99,7 +99,7 @@ def _own_code() -> str:
     return found.hexdigest()
 
 
-def _load(refined: Refined, shape: Shape, key: str, *, quick: bool) -> NativeProgram:
+def _load(refined: PartitionedKernel, shape: Shape, key: str, *, quick: bool) -> NativeProgram:
     found = _kept(refined, key)
     if found is not None:
         return found
@@ -108,7 +108,7 @@ def _load(refined: Refined, shape: Shape, key: str, *, quick: bool) -> NativePro
         return _kept(refined, key) or _made(refined, shape, key, quick=quick)
 
 
-def _kept(refined: Refined, key: str) -> NativeProgram | None:
+def _kept(refined: PartitionedKernel, key: str) -> NativeProgram | None:
     kept = store.read(key)
     if kept is None:
         return None
@@ -119,7 +119,7 @@ def _kept(refined: Refined, key: str) -> NativeProgram | None:
         return None  # An entry that does not load is as good as none.
 
 
-def _made(refined: Refined, shape: Shape, key: str, *, quick: bool) -> NativeProgram:
+def _made(refined: PartitionedKernel, shape: Shape, key: str, *, quick: bool) -> NativeProgram:
     text, interface = build(refined, shape)
     code = llvm.compile_text(text, quick=quick)
     program = NativeProgram(refined, interface, llvm.LoadedObject(code))
@@ -137,7 +137,7 @@ def _interface_of(head: bytes) -> Interface:
     return Interface(registers, {tuple(key): place for place, key in enumerate(uniforms)}, groups)
 
 
-def specials_in(decoded: Decoded) -> frozenset[str]:
+def specials_in(decoded: DecodedKernel) -> frozenset[str]:
     """Returns the names of the special registers that a kernel reads."""
     from kernelmate.backends.emulator.liveness import operands_of
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from llvmlite import ir
 
-from kernelmate.backends.emulator.decode import BasicBlock, Decoded, DecodedStep, registers_in
+from kernelmate.backends.emulator.decode import BasicBlock, DecodedKernel, DecodedStep, registers_in
 from kernelmate.backends.emulator.jit import conversions, integers
 from kernelmate.backends.emulator.jit.lowering import Form, NotNative, exchanges, lower, type_of
 from kernelmate.backends.emulator.liveness import liveness, operands_of
@@ -23,7 +23,7 @@ from kernelmate.backends.emulator.operations import (
     Compute,
     Exit,
     Load,
-    Nothing,
+    NoOperation,
     Operation,
     Store,
     Trap,
@@ -31,7 +31,7 @@ from kernelmate.backends.emulator.operations import (
 from kernelmate.backends.emulator.program import Operand, Special, Symbol
 from kernelmate.backends.emulator.types import SIZES
 
-_REGISTERED = (integers, conversions, conversions)
+_REGISTERED = (integers, conversions)
 """Importing them registers every lowering."""
 ENDS = Branch | BranchTable | Exit | Trap | Barrier
 _SPACES = frozenset({"global", "const", "shared", "local"})
@@ -40,7 +40,7 @@ LONGEST = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Refined:
+class PartitionedKernel:
     """A kernel in pieces.
 
     Attributes:
@@ -49,12 +49,12 @@ class Refined:
         native: True for pieces with a native form.
     """
 
-    decoded: Decoded
+    decoded: DecodedKernel
     origin: tuple[int | None, ...]
     native: tuple[bool, ...]
 
 
-def refine(decoded: Decoded, single: frozenset[str]) -> Refined:
+def refine(decoded: DecodedKernel, single: frozenset[str]) -> PartitionedKernel:
     """Cuts the blocks of a kernel; `single` are registers with one definition."""
     probe = _LoweringProbe(decoded, single)
     blocks: list[BasicBlock] = []
@@ -73,10 +73,10 @@ def refine(decoded: Decoded, single: frozenset[str]) -> Refined:
             origin.append(None if number else block.index)
             native.append(is_native)
     cut = replace(decoded, blocks=tuple(blocks), block_at={block.start: block.index for block in blocks})
-    return Refined(cut, tuple(origin), tuple(native))
+    return PartitionedKernel(cut, tuple(origin), tuple(native))
 
 
-def _pieces(decoded: Decoded, block: BasicBlock, probe: _LoweringProbe) -> list[tuple[int, int, bool]]:
+def _pieces(decoded: DecodedKernel, block: BasicBlock, probe: _LoweringProbe) -> list[tuple[int, int, bool]]:
     """Returns the bounds of the block's pieces, with True for native ones."""
     pieces: list[tuple[int, int, bool]] = []
     start = block.start
@@ -112,7 +112,7 @@ def memory_of(operation: Operation) -> str | None:
 class _LoweringProbe:
     """Determines whether operations are native by lowering them into a discarded function."""
 
-    def __init__(self, decoded: Decoded, single: frozenset[str]) -> None:
+    def __init__(self, decoded: DecodedKernel, single: frozenset[str]) -> None:
         self._single = single
         self._parameters = {placed.variable.name for placed in decoded.linked.parameters}
         function = ir.Function(ir.Module("probe"), ir.FunctionType(ir.VoidType(), []), "probe")
@@ -121,7 +121,7 @@ class _LoweringProbe:
     def native(self, step: DecodedStep) -> bool:
         """True if the step has a native form."""
         operation = step.operation
-        if isinstance(operation, Nothing):
+        if isinstance(operation, NoOperation):
             return True
         if isinstance(operation, ActiveMask):
             return step.guard is None
@@ -162,7 +162,7 @@ def form_of(step: DecodedStep, operation: Compute) -> Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class PieceRegisters:
     """Registers that a piece reads before writing, those it writes, and those of them that are read afterwards."""
 
     reads: frozenset[str]
@@ -170,16 +170,16 @@ class Needs:
     kept: frozenset[str]
 
 
-def needs_of(decoded: Decoded) -> list[Needs]:
+def needs_of(decoded: DecodedKernel) -> list[PieceRegisters]:
     """Computes the liveness of registers over the pieces."""
     local, _, live_out = liveness(decoded)
     return [
-        Needs(reads, writes, writes & (out | _end_reads(decoded, block)))
+        PieceRegisters(reads, writes, writes & (out | _end_reads(decoded, block)))
         for (reads, writes), out, block in zip(local, live_out, decoded.blocks, strict=True)
     ]
 
 
-def _end_reads(decoded: Decoded, block: BasicBlock) -> frozenset[str]:
+def _end_reads(decoded: DecodedKernel, block: BasicBlock) -> frozenset[str]:
     """Registers that the scheduler reads at the piece's end."""
     step = decoded.steps[block.end - 1]
     if not isinstance(step.operation, BranchTable | Exit | Trap | Barrier):

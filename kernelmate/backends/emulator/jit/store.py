@@ -1,6 +1,6 @@
 """Compiled programs on disk, one file per content hash.
 
-A file is written beside its place and moved there, so that nobody reads half of one; a damaged one is as good as none.
+A file is written under a temporary name and then moved, so that no process reads an incomplete one; a damaged file is ignored.
 Disk errors are ignored: a program is then compiled each time.
 """
 

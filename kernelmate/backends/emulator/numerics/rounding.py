@@ -2,7 +2,7 @@
 
 A sum or product computed in float64 is at most one rounding away from the exact value. With the sign of that rounding's
 error, the value is made "round to odd" (its last bit says that something was cut off), and a second rounding of such a
-value to a format of at most 51 bits is as good as one rounding of the exact value (Boldo and Melquiond, "Emulation of a
+value to a format of at most 51 bits equals one rounding of the exact value (Boldo and Melquiond, "Emulation of a
 FMA and correctly rounded sums: proved algorithms using rounding to odd", IEEE Transactions on Computers 57(4), 2008).
 """
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kernelmate.backends.emulator.sass.choices import LOW, UPPER, Compute, both, kept, low
 from kernelmate.backends.emulator.sass.code import SassOp
 from kernelmate.backends.emulator.sass.graph import Unknown
+from kernelmate.backends.emulator.sass.logic import LOW, UPPER, Compute, low, result_registers, store_pair
 from kernelmate.backends.emulator.sass.operands import ConstantBank, Read, Values, truth, wide, word
 from kernelmate.backends.emulator.types import Array
 
@@ -53,9 +53,9 @@ def add(op: SassOp, frame: ConstantBank) -> Compute:
     """IADD3 and variants: a sum with carries in and out; a subtraction carries if it does not borrow."""
     if "64" in op.modifiers:
         first, second = (wide(text, frame, signed=True) for text in op.inputs)
-        return both(op, lambda values: first(values) + second(values))
+        return store_pair(op, lambda values: first(values) + second(values))
     total = sum_of(op, frame, op.inputs)
-    return kept(
+    return result_registers(
         op,
         lambda values: low(total(values)),
         lambda values: total(values) >> UPPER >= 1,
@@ -84,9 +84,9 @@ def multiply_add(op: SassOp, frame: ConstantBank) -> Compute:
             return more, (total < plus) | (more < total)
 
         if "HI" in op.modifiers:
-            return kept(op, lambda values: low(full(values)[0] >> UPPER))
+            return result_registers(op, lambda values: low(full(values)[0] >> UPPER))
         if len(op.outputs) == 1:
-            return both(op, lambda values: full(values)[0])
+            return store_pair(op, lambda values: full(values)[0])
         if signed or len(op.results) != 3:
             raise ValueError
 
@@ -96,7 +96,7 @@ def multiply_add(op: SassOp, frame: ConstantBank) -> Compute:
 
         return carrying
     plus = word(third, frame)
-    return kept(
+    return result_registers(
         op,
         lambda values: low(
             one(values).astype(np.uint64) * other(values)
@@ -127,7 +127,7 @@ def shift_add(op: SassOp, frame: ConstantBank) -> Compute:
             shifted = ((upper(values).astype(np.uint64) << UPPER | low) << distance) >> UPPER
         return shifted + plus(values) + (np.uint64(0) if carry is None else carry(values))
 
-    return kept(op, lambda values: low(total(values)), lambda values: total(values) >> UPPER >= 1)
+    return result_registers(op, lambda values: low(total(values)), lambda values: total(values) >> UPPER >= 1)
 
 
 def funnel(op: SassOp, frame: ConstantBank) -> Compute:
@@ -153,7 +153,7 @@ def funnel(op: SassOp, frame: ConstantBank) -> Compute:
             result = np.where(distance > 63, np.uint64(0), value >> near)
         return low(result >> UPPER if upper else result)
 
-    return kept(op, shifted)
+    return result_registers(op, shifted)
 
 
 def add_least(op: SassOp, frame: ConstantBank) -> Compute:
@@ -169,12 +169,12 @@ def add_least(op: SassOp, frame: ConstantBank) -> Compute:
         before = left < right if unsigned else left.view(np.int32) < right.view(np.int32)
         return np.where(before == smaller(values), left, right)
 
-    return kept(op, computed)
+    return result_registers(op, computed)
 
 
 def absolute(op: SassOp, frame: ConstantBank) -> Compute:
     """IABS."""
-    return kept(op, word(f"|{op.inputs[0]}|", frame))
+    return result_registers(op, word(f"|{op.inputs[0]}|", frame))
 
 
 def to_float(op: SassOp, frame: ConstantBank) -> Compute:
@@ -189,7 +189,7 @@ def to_float(op: SassOp, frame: ConstantBank) -> Compute:
         low = rounded.astype(np.float64) < value
         return np.where(low, np.nextafter(rounded, np.float32(np.inf)), rounded).astype(np.float32).view(np.uint32)
 
-    return kept(op, computed)
+    return result_registers(op, computed)
 
 
 def reciprocal(op: SassOp, frame: ConstantBank) -> Compute:
@@ -197,7 +197,7 @@ def reciprocal(op: SassOp, frame: ConstantBank) -> Compute:
     if op.modifiers != ("RCP",):
         raise Unknown(f"{op.opcode}, which depends on data or is not modelled")
     read = word(op.inputs[0], frame)
-    return kept(op, lambda values: (np.float32(1) / read(values).view(np.float32)).view(np.uint32))
+    return result_registers(op, lambda values: (np.float32(1) / read(values).view(np.float32)).view(np.uint32))
 
 
 def to_integer(op: SassOp, frame: ConstantBank) -> Compute:
@@ -210,4 +210,4 @@ def to_integer(op: SassOp, frame: ConstantBank) -> Compute:
         value = np.nan_to_num(read(values).view(np.float32).astype(np.float64), nan=0.0)
         return np.clip(np.trunc(value), 0, 0xFFFFFFFF).astype(np.uint32)
 
-    return kept(op, computed)
+    return result_registers(op, computed)

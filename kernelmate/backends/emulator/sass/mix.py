@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import cached_property
 
-from kernelmate.backends.emulator.decode import Decoded
+from kernelmate.backends.emulator.decode import DecodedKernel
 from kernelmate.backends.emulator.ranges import range_of
 from kernelmate.backends.emulator.sass.code import SassOp, taken_apart
 from kernelmate.backends.emulator.sass.graph import ControlFlowGraph, Unknown, graph_of
 from kernelmate.backends.emulator.sass.operands import ConstantBank
-from kernelmate.backends.emulator.sass.walk import Visits, Walker
+from kernelmate.backends.emulator.sass.walk import Visits, WarpWalker
 from kernelmate.compiler.disassembly import class_of
 from kernelmate.compiler.listing import reading_code
 from kernelmate.compiler.resources import parameter_offset
@@ -32,7 +32,7 @@ Told = tuple[InstructionMix | None, str | None]
 class Sass:
     """A kernel's SASS, parsed on first use."""
 
-    def __init__(self, compiled: Compiled, decoded: Decoded, capability: tuple[int, int]) -> None:
+    def __init__(self, compiled: Compiled, decoded: DecodedKernel, capability: tuple[int, int]) -> None:
         self._compiled = compiled
         self._decoded = decoded
         self._capability = capability
@@ -77,7 +77,7 @@ class Sass:
                 self._told.clear()
             try:
                 frame = ConstantBank(self._constants(shape, parameters))
-                self._told[key] = Walker(self._graph, frame).follow(shape)
+                self._told[key] = WarpWalker(self._graph, frame).follow(shape)
             except Unknown as reason:
                 self._told[key] = reason
         told = self._told[key]

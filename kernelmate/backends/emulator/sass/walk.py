@@ -24,12 +24,14 @@ from kernelmate.backends.emulator.sass.arithmetic import (
     to_float,
     to_integer,
 )
-from kernelmate.backends.emulator.sass.choices import (
+from kernelmate.backends.emulator.sass.code import SassOp
+from kernelmate.backends.emulator.sass.graph import ControlFlowGraph, SassBlock, Unknown
+from kernelmate.backends.emulator.sass.logic import (
     Compute,
     compare,
-    least,
     load_constant,
     logic,
+    minimum_or_maximum,
     move,
     pack_predicates,
     packed_constant,
@@ -38,8 +40,6 @@ from kernelmate.backends.emulator.sass.choices import (
     select,
     special,
 )
-from kernelmate.backends.emulator.sass.code import SassOp
-from kernelmate.backends.emulator.sass.graph import ControlFlowGraph, SassBlock, Unknown
 from kernelmate.backends.emulator.sass.operands import ConstantBank, Values, truth
 from kernelmate.backends.emulator.types import Array
 from kernelmate.records import LaunchShape
@@ -49,7 +49,7 @@ Maker = Callable[[SassOp, ConstantBank], Compute]
 
 _MAKERS: dict[str, Maker] = {
     "IADD3": add, "IADD": add, "VIADD": add, "IMAD": multiply_add, "LEA": shift_add, "LOP3": logic,
-    "PLOP3": predicate_logic, "SHF": funnel, "ISETP": compare, "SEL": select, "IMNMX": least, "VIMNMX": least,
+    "PLOP3": predicate_logic, "SHF": funnel, "ISETP": compare, "SEL": select, "IMNMX": minimum_or_maximum, "VIMNMX": minimum_or_maximum,
     "MOV": move, "R2UR": move, "LDC": load_constant, "LDCU": load_constant, "S2R": special, "S2UR": special,
     "CS2R": special, "IABS": absolute, "PRMT": permute, "HFMA2": packed_constant, "I2F": to_float,
     "MUFU": reciprocal, "F2I": to_integer, "VIADDMNMX": add_least, "P2R": pack_predicates,
@@ -118,7 +118,7 @@ class Visits:
     usual: frozenset[int] = frozenset()
 
 
-class Walker:
+class WarpWalker:
     """A kernel's branches, prepared to be followed for any launch.
 
     Raises:
@@ -338,7 +338,7 @@ class _WarpGroup:
         _, kept, number = np.unique(keys, return_index=True, return_inverse=True)
         same = kept[number]
         if any((column != column[same]).any() for column in columns):
-            return  # two that differ have one key, which is as good as impossible
+            return  # a collision of hashes, which is practically impossible
         if len(kept) == rows:
             return
         self.weights = np.bincount(number.reshape(-1), self.weights).astype(np.int64)

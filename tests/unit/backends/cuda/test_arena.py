@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelmate.backends.base import GUARD_BYTES, ArrayArgument
-from kernelmate.backends.cuda.arena import ALIGNMENT, gaps_of, place, written_around
+from kernelmate.backends.cuda.arena import ALIGNMENT, array_offsets, gaps_of, written_around
 from kernelmate.backends.cuda.timing_arena import ALIGNMENT as TIMING_ARENA_ALIGNMENT
 from kernelmate.backends.cuda.timing_arena import laid_out
 
@@ -22,7 +22,7 @@ def arguments_of(shapes: list[tuple[int, int]]) -> list[ArrayArgument]:
 
 @given(arrays, st.integers(0, 2**31))
 def test_arrays_are_aligned_and_lie_apart(shapes: list[tuple[int, int]], seed: int) -> None:
-    spans, size = place(arguments_of(shapes), seed)
+    spans, size = array_offsets(arguments_of(shapes), seed)
     ordered = sorted(spans.values(), key=lambda span: span.start)
     assert ordered[0].start >= GUARD_BYTES
     assert ordered[-1].end + GUARD_BYTES <= size
@@ -34,11 +34,11 @@ def test_arrays_are_aligned_and_lie_apart(shapes: list[tuple[int, int]], seed: i
 
 def test_addresses_change_with_the_seed() -> None:
     arguments = arguments_of([(100, 0), (100, 0), (100, 0)])
-    assert len({tuple(span.start for span in place(arguments, seed)[0].values()) for seed in range(8)}) > 4
+    assert len({tuple(span.start for span in array_offsets(arguments, seed)[0].values()) for seed in range(8)}) > 4
 
 
 def test_each_array_that_was_written_around_is_named_once_with_its_first_place() -> None:
-    spans, _ = place(arguments_of([(10, 0), (10, 0)]), 0)
+    spans, _ = array_offsets(arguments_of([(10, 0), (10, 0)]), 0)
     behind = [spans["a0"].end + step for step in (3, 4, 5)]
     findings = written_around(spans, np.array([*behind, spans["a1"].start - 2]))
     assert [(f.code, f.buffer, f.offset) for f in findings] == [
@@ -51,7 +51,7 @@ def test_each_array_that_was_written_around_is_named_once_with_its_first_place()
 
 @given(arrays, st.integers(0, 2**31))
 def test_bands_are_all_that_no_array_lies_in(shapes: list[tuple[int, int]], seed: int) -> None:
-    spans, size = place(arguments_of(shapes), seed)
+    spans, size = array_offsets(arguments_of(shapes), seed)
     covered = np.zeros(size, np.int8)
     for start, end in gaps_of(spans.values(), size):
         covered[start:end] += 1

@@ -9,12 +9,12 @@ from kernelmate.backends.cuda.cupti import (
     CONCURRENT_KERNEL,
     FIELDS,
     READ_BYTES,
+    concatenated_records,
+    copied_fields,
     durations_of,
-    join,
     record_dtype,
-    strip,
 )
-from kernelmate.backends.timed import Untraced
+from kernelmate.backends.timed import CuptiUnavailable
 from kernelmate.records import LaunchShape
 
 SMALL, LARGE = LaunchShape((1, 1, 1), (32, 1, 1)), LaunchShape((132, 2, 1), (16, 16, 1))
@@ -34,13 +34,13 @@ def records(*launches: tuple[LaunchShape, int, int], stride: int = 216) -> np.nd
 def test_durations_come_in_the_order_of_the_launches(stride: int) -> None:
     seen = records((LARGE, 5_000, 12_016), (SMALL, 1_000, 2_504), stride=stride)
     assert durations_of(seen, [SMALL, LARGE]).tolist() == [1.504, 7.016]
-    assert durations_of(strip(seen), [SMALL, LARGE]).tolist() == [1.504, 7.016]
+    assert durations_of(copied_fields(seen), [SMALL, LARGE]).tolist() == [1.504, 7.016]
 
 
 def test_records_of_several_buffers_are_put_together() -> None:
-    parts = [strip(records((SMALL, 10, 20))), strip(records((LARGE, 30, 50), stride=248))]
-    assert durations_of(join(parts), [SMALL, LARGE]).tolist() == [0.01, 0.02]
-    assert len(join([])) == 0
+    parts = [copied_fields(records((SMALL, 10, 20))), copied_fields(records((LARGE, 30, 50), stride=248))]
+    assert durations_of(concatenated_records(parts), [SMALL, LARGE]).tolist() == [0.01, 0.02]
+    assert len(concatenated_records([])) == 0
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_records_of_several_buffers_are_put_together() -> None:
     ],
 )
 def test_records_that_do_not_fit_the_launches_are_refused(seen: np.ndarray, words: str) -> None:
-    with pytest.raises(Untraced, match=words):
+    with pytest.raises(CuptiUnavailable, match=words):
         durations_of(seen, [SMALL, LARGE])
 
 

@@ -13,12 +13,12 @@ from kernelmate.backends.cuda.exchange import (
     LARGE_BYTES,
     ArrayPlace,
     Exchange,
-    Filled,
+    FilledArray,
     fill_byte,
-    filled,
+    filled_array,
     is_large,
     layout_of,
-    sent,
+    with_shared_arrays,
 )
 from kernelmate.records import LaunchShape
 
@@ -32,7 +32,7 @@ def run_of(count: int) -> Run:
     x = np.arange(count, dtype=np.float32)
     arguments = (
         ArrayArgument("x", x, written=False),
-        ArrayArgument("y", filled(0xA5, np.dtype(np.int32), (count,)), output=True),
+        ArrayArgument("y", filled_array(0xA5, np.dtype(np.int32), (count,)), output=True),
         ScalarArgument("n", np.int32(count)),
     )
     return Run(SHAPE, arguments, key="first")
@@ -46,7 +46,7 @@ def test_launches_are_large_by_the_bytes_of_all_their_arrays() -> None:
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.int32, np.float64, np.complex64])
 def test_a_fill_takes_the_memory_of_one_element_and_reads_as_all_of_them(dtype) -> None:
-    array = filled(0x5A, np.dtype(dtype), (3, 5))
+    array = filled_array(0x5A, np.dtype(dtype), (3, 5))
     assert array.nbytes == 15 * np.dtype(dtype).itemsize
     assert set(array.tobytes()) == {0x5A}
     assert fill_byte(array) == 0x5A
@@ -65,9 +65,9 @@ def test_what_is_sent_is_places_and_fills_and_is_read_back_as_arrays() -> None:
     assert layout.middle == starts[1]
     assert ends[-1] <= layout.end
     np.copyto(exchange.view(layout.inputs["x"]), run.arguments[0].data)
-    light = sent(run, layout)
+    light = with_shared_arrays(run, layout)
     assert isinstance(light.arguments[0].data, ArrayPlace)
-    assert light.arguments[1].data == Filled(0xA5, np.dtype(np.int32), (COUNT,))
+    assert light.arguments[1].data == FilledArray(0xA5, np.dtype(np.int32), (COUNT,))
     assert light.arguments[2] is run.arguments[2]
     for whole in (False, True):
         back = exchange.resolved(light, whole=whole)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kernelmate.backends.base import Module, Run, RunResult
-from kernelmate.backends.cuda.backend import aligned
+from kernelmate.backends.cuda.backend import with_aligned_pointers
 from kernelmate.backends.cuda.emulated_checks import EmulatedChecks
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator_pool import EmulatorPool
@@ -45,7 +45,7 @@ class StandInModule:
         seen = self._companion.seen(run)
         if seen is not None and any(finding.severity == "error" for finding in seen.findings):
             return seen
-        result = self._emulated.run(replace(aligned(run), check=False, count=False))
+        result = self._emulated.run(replace(with_aligned_pointers(run), check=False, count=False))
         return result if seen is None else replace(seen, arrays=result.arrays)
 
 

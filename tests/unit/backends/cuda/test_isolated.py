@@ -16,9 +16,9 @@ from kernelmate.backends.base import ArrayArgument, Run
 from kernelmate.backends.cuda.isolated import (
     LAUNCH_LEAST_S,
     LAUNCH_SHARE,
-    Begun,
     IsolatedCuda,
     IsolatedModule,
+    LaunchBegun,
     MeasureReply,
     Runner,
 )
@@ -32,7 +32,7 @@ def silent(waits_s: float = 0.0) -> tuple[Runner, int]:
     if not pid:
         ours.close()
         time.sleep(waits_s)
-        theirs.send((Begun(), False))
+        theirs.send((LaunchBegun(), False))
         while True:
             time.sleep(60)
     theirs.close()
@@ -58,7 +58,7 @@ def test_the_wait_for_other_processes_is_no_part_of_a_launch() -> None:
 
 def test_an_answer_after_the_beginning_is_given() -> None:
     ours, theirs = Pipe()
-    theirs.send((Begun(), False))
+    theirs.send((LaunchBegun(), False))
     theirs.send(("answer", False))
     assert Runner(ours, os.getpid(), cast(Any, None)).ask("anything", 5.0) == "answer"
 

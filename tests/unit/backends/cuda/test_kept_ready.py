@@ -1,4 +1,4 @@
-"""Which processes on a GPU are nobody else's."""
+"""Recognition of processes on a GPU that KernelMate started and keeps ready."""
 
 from __future__ import annotations
 

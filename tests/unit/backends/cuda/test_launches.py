@@ -1,11 +1,11 @@
-"""Which form of a launch reaches the GPU."""
+"""Forms of launches: ordinary, cooperative and in clusters, as they are passed to CuPy and the driver."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
-from kernelmate.backends.cuda.backend import aligned
+from kernelmate.backends.cuda.backend import with_aligned_pointers
 from kernelmate.backends.cuda.emulated_checks import CHECKED_LAUNCHES, REMEMBERED, EarlierLaunches, EmulatedChecks
 from kernelmate.compiler import find_target
 from kernelmate.records import Compiled, LaunchShape
@@ -16,14 +16,14 @@ SHAPE = LaunchShape((1, 1, 1), (32, 1, 1))
 def test_aligning_a_launch_moves_its_pointers_and_nothing_else() -> None:
     scalar = ScalarArgument("n", np.int32(3))
     array = ArrayArgument("x", np.arange(3.0), misalign=1, written=False)
-    moved = aligned(Run(SHAPE, (array, scalar), schedule_seed=9, count=True))
+    moved = with_aligned_pointers(Run(SHAPE, (array, scalar), schedule_seed=9, count=True))
     assert moved.arguments == (ArrayArgument("x", array.data, 0, False), scalar)
     assert (moved.shape, moved.schedule_seed, moved.count) == (SHAPE, 9, True)
 
 
 def test_an_aligned_launch_is_left_as_it_is() -> None:
     run = Run(SHAPE, (ArrayArgument("x", np.arange(3.0)), ScalarArgument("n", np.int32(3))))
-    assert aligned(run) is run
+    assert with_aligned_pointers(run) is run
 
 
 class Recorded:

@@ -13,9 +13,9 @@ from kernelmate.backends.cuda.driver import missing_for_gpu
 from kernelmate.backends.cuda.probes import BLOCK, OLD_TENSOR_FLOPS, RATES, Rate, _power_below, calibrate, source
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.compiler import compile_kernel, find_target
+from kernelmate.compiler.cuda_toolkit import find_tool
 from kernelmate.compiler.disassembly import class_of
 from kernelmate.compiler.listing import read_listing
-from kernelmate.compiler.places import find_tool
 from kernelmate.errors import BackendUnavailable
 from kernelmate.measure.predict import operations
 from kernelmate.records import Compiled, CompileOptions, LaunchShape

@@ -10,7 +10,7 @@ import pytest
 
 from kernelmate.backends.base import RunResult
 from kernelmate.backends.emulator.backend import decoded_of
-from kernelmate.backends.emulator.contention import Contention, contended
+from kernelmate.backends.emulator.contention import Contention, contended_atomics
 from kernelmate.backends.emulator.lanes import Lanes
 from kernelmate.records import Compiled, LaunchShape
 
@@ -135,7 +135,7 @@ SINGLE = HEADER + "q[atomicAdd(p, 1u)] = threadIdx.x; }"
 def test_only_atomics_whose_order_may_matter_start_basic_blocks(text: str, cuts: int, cuda: Cuda) -> None:
     compiled = cuda(text)
     decoded = decoded_of(compiled.ptx, compiled.lowered_name)
-    assert len(contended(decoded)) == cuts
+    assert len(contended_atomics(decoded)) == cuts
     assert sum(block.contended for block in decoded.blocks) == cuts
     assert [block.start for block in decoded.blocks[1:]] == [block.end for block in decoded.blocks[:-1]]
 

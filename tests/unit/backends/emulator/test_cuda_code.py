@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import UnsupportedInstruction
-from kernelmate.backends.emulator.hostcalls import MOST_PRINTED
+from kernelmate.backends.emulator.host_calls import MOST_PRINTED
 
 Kernels = Callable[..., Any]
 GROUPS = "#include <cooperative_groups.h>\nnamespace cg = cooperative_groups;\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument, Surroundings
+from kernelmate.backends.base import ArrayArgument, LaunchEnvironment, Run, RunResult, ScalarArgument
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator.backend import EmulatedModule
 from kernelmate.backends.emulator.dependence import Dependence, dependence_of
@@ -30,13 +30,13 @@ def found(body: str, above: str = "") -> Dependence:
     return dependence_of(module(body, above=above).decoded, (0, 1))
 
 
-def run(loaded: EmulatedModule, surroundings: Surroundings | None, *, check: bool = False) -> RunResult:
+def run(loaded: EmulatedModule, environment: LaunchEnvironment | None, *, check: bool = False) -> RunResult:
     arguments = (
         ArrayArgument("x", np.arange(256, dtype=np.float32), written=False),
         ArrayArgument("y", np.zeros(256, np.float32)),
         ScalarArgument("n", np.int32(256)),
     )
-    return loaded.run(Run(LaunchShape((4, 1, 1), (64, 1, 1), 0), arguments, check=check, surroundings=surroundings))
+    return loaded.run(Run(LaunchShape((4, 1, 1), (64, 1, 1), 0), arguments, check=check, environment=environment))
 
 
 @pytest.mark.parametrize(
@@ -127,25 +127,25 @@ def test_registers_that_some_path_reads_before_they_are_written_are_found() -> N
 
 def test_special_registers_have_the_values_that_are_chosen() -> None:
     loaded = module(f"{SM} y[i] = v;")
-    assert run(loaded, Surroundings({"%smid": (2, 3, 5)})).arrays["y"][::64].tolist() == [2, 0, 3, 1]
+    assert run(loaded, LaunchEnvironment({"%smid": (2, 3, 5)})).arrays["y"][::64].tolist() == [2, 0, 3, 1]
     assert run(loaded, None).arrays["y"][::64].tolist() == [0, 0, 0, 0]
 
 
 def test_clocks_begin_and_advance_as_chosen() -> None:
     loaded = module("const long long t = clock64(); y[i] = clock64() - t >= 1000 && t >= 5000;")
-    assert run(loaded, Surroundings(clock=(5000, 1000))).arrays["y"].min() == 1
+    assert run(loaded, LaunchEnvironment(clock=(5000, 1000))).arrays["y"].min() == 1
     assert run(loaded, None).arrays["y"].max() == 0
 
 
 def test_arrays_lie_where_they_are_put() -> None:
     loaded = module("y[i] = ((size_t)y >> 40) == 0x7f;")
-    assert run(loaded, Surroundings(first_slot=888)).arrays["y"].min() == 1
+    assert run(loaded, LaunchEnvironment(first_slot=888)).arrays["y"].min() == 1
     assert run(loaded, None).arrays["y"].max() == 0
 
 
 def test_registers_without_a_value_hold_the_fill_even_where_one_path_gives_them_a_constant() -> None:
     loaded = module("float t; if (i % 2) t = 1.0f; y[i] = t;", "--device-debug")
-    filled = run(loaded, Surroundings(fill=0x5A)).arrays["y"]
+    filled = run(loaded, LaunchEnvironment(fill=0x5A)).arrays["y"]
     assert filled[1::2].tolist() == [1.0] * 128
     assert np.all(filled[::2].view(np.uint32) == 0x5A5A5A5A)
 
@@ -153,10 +153,10 @@ def test_registers_without_a_value_hold_the_fill_even_where_one_path_gives_them_
 def test_outcomes_of_watched_conditions_are_noted_and_forced() -> None:
     loaded = module(f"{SM} y[i] = v == 77 ? 1.0f : 2.0f;")
     (number,) = dependence_of(loaded.decoded, (0, 1)).conditions
-    usual = run(loaded, Surroundings(watched=frozenset({number})))
+    usual = run(loaded, LaunchEnvironment(watched=frozenset({number})))
     assert set(usual.arrays["y"]) == {2.0}
     (outcome,) = usual.outcomes[number]
-    other = run(loaded, Surroundings(watched=frozenset({number}), forced={number: not outcome}))
+    other = run(loaded, LaunchEnvironment(watched=frozenset({number}), forced={number: not outcome}))
     assert set(other.arrays["y"]) == {1.0}
 
 
@@ -170,7 +170,7 @@ def test_outcomes_of_watched_conditions_are_noted_and_forced() -> None:
     ],
 )
 def test_loads_through_the_read_only_cache_of_what_the_launch_writes_are_errors(body: str, codes: list[str]) -> None:
-    result = run(module(body), Surroundings(), check=True)
+    result = run(module(body), LaunchEnvironment(), check=True)
     assert sorted({finding.code for finding in result.findings if finding.severity == "error"}) == codes
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import RunResult
-from kernelmate.backends.emulator.frames import cycles, frame_of
+from kernelmate.backends.emulator.frames import frame_of, recursive_cycles
 from kernelmate.backends.emulator.program import Function, Variable
 from kernelmate.backends.emulator.ptx import parse_program
 
@@ -201,7 +201,7 @@ st.param.b32 [out], %r2; ret; }
 @pytest.mark.parametrize(("callee", "expected"), [("f", {"f": {"f"}}), ("g", {"f": {"f", "g"}, "g": {"f", "g"}})])
 def test_cycles_of_calls_are_found(callee: str, expected: dict[str, set[str]]) -> None:
     program = parse_program(PTX.replace("CALLEE", callee), "k")
-    assert {name: set(others) for name, others in cycles(program, "k", frozenset()).items()} == expected
+    assert {name: set(others) for name, others in recursive_cycles(program, "k", frozenset()).items()} == expected
 
 
 def test_only_what_is_read_after_a_call_is_kept() -> None:

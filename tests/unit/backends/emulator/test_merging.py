@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from kernelmate.backends.base import RunResult
 from kernelmate.backends.emulator.counters import SharedCounter
-from kernelmate.backends.emulator.decode import Decoded, decode
+from kernelmate.backends.emulator.decode import DecodedKernel, decode
 from kernelmate.backends.emulator.link import link
-from kernelmate.backends.emulator.machine import Site
+from kernelmate.backends.emulator.machine import MemoryInstruction
 from kernelmate.backends.emulator.operations import Load
 from kernelmate.backends.emulator.ptx import parse_program
 
@@ -26,7 +26,7 @@ def widths(kernel: Callable[..., str]) -> Callable[[str], list[int | None]]:
 
     def of(body: str) -> list[int | None]:
         text = kernel(body, declarations=DECLARED)
-        decoded: Decoded = decode(link(parse_program(text, "k"), "k"))
+        decoded: DecodedKernel = decode(link(parse_program(text, "k"), "k"))
         return [
             decoded.served.get(number)
             for number, step in enumerate(decoded.steps)
@@ -94,7 +94,7 @@ def test_absolute_addresses_are_merged_too(widths) -> None:
 def passes(offsets: list[int], size: int) -> int:
     counter = SharedCounter()
     lanes = np.arange(len(offsets))
-    counter.access(Site(0, "load", size, size // 4, None), lanes, np.array(offsets), None)
+    counter.access(MemoryInstruction(0, "load", size, size // 4, None), lanes, np.array(offsets), None)
     return counter.total("passes", "load")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelmate.backends.emulator import watch
+from kernelmate.backends.emulator import access_monitor
 from kernelmate.backends.emulator.access_history import AccessHistory
 from kernelmate.backends.emulator.jit import access_stamps
 
@@ -152,7 +152,7 @@ def test_what_of_a_large_buffer_is_not_watched_is_said_by_its_name(
     cuda: Kernels, run_cuda: Kernels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access_stamps, "MOST_SHADOW_BYTES", 1 << 20)  # so that neither way watches all of it
-    monkeypatch.setattr(watch, "_GLOBAL_SHADOW_BYTES", 3 << 20)
+    monkeypatch.setattr(access_monitor, "_GLOBAL_SHADOW_BYTES", 3 << 20)
     code = cuda(HEAD + "const int i = b * 256 + t; out[i] = data[i] + 1; if (i == 0) flag[0] = 1; }")
     for elements, parts in ((1 << 10, 0), (1 << 20, 1)):
         arrays = [("data", np.ones(elements, np.int32)), ("flag", np.zeros(16, np.int32))]

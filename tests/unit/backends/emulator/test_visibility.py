@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kernelmate.backends.emulator.happens_before import Order
 from kernelmate.backends.emulator.lanes import Lanes
-from kernelmate.backends.emulator.order import Order
 from kernelmate.backends.emulator.visibility import CTA, Visibility
 from kernelmate.records import LaunchShape
 

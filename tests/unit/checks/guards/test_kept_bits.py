@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from kernelmate.checks.answers import ExpectedOutputs
+from kernelmate.checks.case_launches import LaunchOutcome, PlannedLaunch, RunResult
 from kernelmate.checks.guards import directed_rounding, flushed, lost_bits, lost_nan, single_units
 from kernelmate.checks.guards.lost_bits import find as find_lost_bits
 from kernelmate.checks.guards.lost_bits import kept
 from kernelmate.checks.styles import STRESS_STYLES
-from kernelmate.checks.tolerances import STORE_UNITS, Allowed
-from kernelmate.checks.trials import LaunchOutcome, PlannedLaunch, RunResult
+from kernelmate.checks.tolerances import STORE_UNITS, MaximumErrors
 from kernelmate.records import Argument, Contract, Tolerance
 
 MOVES = "ld.global.f32 %f1, [%rd1];\nst.global.f32 [%rd2], %f1;"
@@ -111,10 +111,10 @@ def test_a_baseline_that_flushes_binds_nobody_nor_is_a_candidate_bound_whose_ato
     assert flushed.find(zeros, bound, {"y": SMALL}, "red.shared.add.u32 [%rd1], %r1;") is not None
 
 
-def rounded(dtype: Any, terms: float = 1.0) -> tuple[np.ndarray[Any, Any], Allowed]:
+def rounded(dtype: Any, terms: float = 1.0) -> tuple[np.ndarray[Any, Any], MaximumErrors]:
     want = np.linspace(1.0, 7.0, 4096) * 1.0001
     unit = float(ml_dtypes.finfo(dtype).eps) / 2
-    return want, Allowed({"y": STORE_UNITS * unit * want + 1e-7}, {}, terms)
+    return want, MaximumErrors({"y": STORE_UNITS * unit * want + 1e-7}, {}, terms)
 
 
 def off(got: np.ndarray[Any, Any], places: list[int]) -> np.ndarray[Any, Any]:
@@ -151,7 +151,7 @@ def test_conversions_that_truncate_and_narrower_arithmetic_pass() -> None:
 @pytest.mark.parametrize(("terms", "size"), [(64.0, 4096), (float("inf"), 4096), (1.0, 100)])
 def test_sums_and_small_outputs_are_not_held_to_rounding(terms: float, size: int) -> None:
     want, allowed = rounded(np.float16, terms)
-    cut = Allowed({"y": allowed.error["y"][:size]}, {}, terms)
+    cut = MaximumErrors({"y": allowed.error["y"][:size]}, {}, terms)
     assert single_units.exact(want[:size].astype(np.float16), want[:size], cut, "y") is None
 
 
@@ -180,7 +180,7 @@ def test_positions_that_nan_decides_bind_where_both_agree_and_conversions_of_nan
     want, got = np.array([0, 5, 2]), np.array([0, 3, 2], np.int32)
     bound = lost_nan.agreed({"x": x}, got, want)
     assert bound.tolist() == [True, False, True]
-    answer = ExpectedOutputs({"y": want}, Allowed({"y": np.zeros(3)}, {"y": np.zeros(3)}))
+    answer = ExpectedOutputs({"y": want}, MaximumErrors({"y": np.zeros(3)}, {"y": np.zeros(3)}))
     found = lost_nan.find(launch("y", np.array([4, 7, 2], np.int32)), {"y": bound}, answer, lambda *_: None)
     assert found is not None
     assert "y[0] is a number where" in found[1]
@@ -191,7 +191,7 @@ def test_positions_that_nan_decides_bind_where_both_agree_and_conversions_of_nan
 
 def test_either_position_passes_near_a_tie() -> None:
     bound, want = np.array([True]), np.array([2])
-    answer = ExpectedOutputs({"y": want}, Allowed({"y": np.zeros(1)}, {"y": np.zeros(1)}))
+    answer = ExpectedOutputs({"y": want}, MaximumErrors({"y": np.zeros(1)}, {"y": np.zeros(1)}))
     closer = replace(answer, ties={"y": (np.array([1]), want)})
     assert lost_nan.find(launch("y", np.array([1], np.int32)), {"y": bound}, answer, lambda *_: closer) is None
     assert lost_nan.find(launch("y", np.array([0], np.int32)), {"y": bound}, answer, lambda *_: closer) is not None

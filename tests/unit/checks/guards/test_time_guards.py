@@ -14,14 +14,14 @@ from kernelmate.backends.timed import RepeatedLaunch
 from kernelmate.checks.answers import ExpectedOutputs
 from kernelmate.checks.guards.clocks import find as find_clocks
 from kernelmate.checks.guards.repeated_launches import find as find_repeated_launches
-from kernelmate.checks.guards.sub_physical_time import LeastWork, least_cold, least_warm, need_of
+from kernelmate.checks.guards.sub_physical_time import MinimumWork, least_cold, least_warm, need_of
 from kernelmate.checks.guards.sub_physical_time import find as find_sub_physical_time
 from kernelmate.checks.guards.suspicious_speedup import explained
 from kernelmate.checks.guards.suspicious_speedup import find as find_suspicious_speedup
 from kernelmate.checks.guards.timed_output import find as find_timed_output
-from kernelmate.checks.tolerances import Allowed
+from kernelmate.checks.tolerances import MaximumErrors
 from kernelmate.compiler import find_target
-from kernelmate.compiler.targets import peaks_of, raised
+from kernelmate.compiler.targets import peaks_of, with_raised_peaks
 from kernelmate.records import Argument, Contract, Counters, Speedup, Timing
 
 
@@ -112,7 +112,7 @@ CONTRACT = Contract(
 )
 WANT = np.array([1.0, 2.0, 3.0, 4.0])
 JUDGED = {"y": WANT.astype(np.float32)}
-ANSWER = ExpectedOutputs({"y": WANT}, Allowed({"y": np.full(4, 1e-5)}, {"y": np.full(4, 1e-2)}))
+ANSWER = ExpectedOutputs({"y": WANT}, MaximumErrors({"y": np.full(4, 1e-5)}, {"y": np.full(4, 1e-2)}))
 
 
 def test_an_output_that_stays_spoilt_is_found_with_its_first_place() -> None:
@@ -144,19 +144,19 @@ def timing(median: float, cold: float | None = None, kind: str = "measured") -> 
 
 
 def test_a_warm_launch_of_64_mb_cannot_take_a_microsecond() -> None:
-    said = find_sub_physical_time(timing(1.0), LeastWork(64e6, 0.0), PEAKS, H100.l2_bytes)
+    said = find_sub_physical_time(timing(1.0), MinimumWork(64e6, 0.0), PEAKS, H100.l2_bytes)
     assert said is not None
     assert said.startswith("1.01 us is not possible")
 
 
 def test_a_warm_launch_may_be_faster_than_dram_as_far_as_l2_holds_its_bytes() -> None:
-    need = LeastWork(32e6, 16e6)
+    need = MinimumWork(32e6, 16e6)
     dram_us = 48e6 / (H100.memory_gbps * 1e3)
     assert find_sub_physical_time(timing(dram_us / 2), need, PEAKS, H100.l2_bytes) is None
 
 
 def test_a_cold_time_is_held_against_dram() -> None:
-    need = LeastWork(32e6, 0.0)
+    need = MinimumWork(32e6, 0.0)
     least = 32e6 / (H100.memory_gbps * 1e3)
     assert find_sub_physical_time(timing(8.0, cold=1.1 * least), need, PEAKS, H100.l2_bytes) is None
     said = find_sub_physical_time(timing(8.0, cold=0.5 * least), need, PEAKS, H100.l2_bytes)
@@ -165,7 +165,7 @@ def test_a_cold_time_is_held_against_dram() -> None:
 
 
 def test_operations_bound_a_launch_that_moves_nothing() -> None:
-    need = LeastWork(0.0, 0.0, {"fp32": 2.0 * 4096**3})
+    need = MinimumWork(0.0, 0.0, {"fp32": 2.0 * 4096**3})
     at_peak = 2.0 * 4096**3 / (H100.fp32_tflops * 1e6)
     assert least_warm(need, PEAKS, H100.l2_bytes).us == pytest.approx(at_peak)
     assert find_sub_physical_time(timing(0.7 * at_peak), need, PEAKS, H100.l2_bytes) is not None
@@ -173,12 +173,12 @@ def test_operations_bound_a_launch_that_moves_nothing() -> None:
 
 
 def test_what_is_predicted_is_never_called_impossible() -> None:
-    assert find_sub_physical_time(timing(0.001, kind="predicted"), LeastWork(1e9, 1e9), PEAKS, H100.l2_bytes) is None
+    assert find_sub_physical_time(timing(0.001, kind="predicted"), MinimumWork(1e9, 1e9), PEAKS, H100.l2_bytes) is None
 
 
 def test_writes_may_stay_in_l2_after_a_cold_launch() -> None:
-    assert least_cold(LeastWork(0.0, 40e6), PEAKS, H100.l2_bytes).us == 0.0
-    assert least_cold(LeastWork(0.0, 152_428_800.0), PEAKS, H100.l2_bytes).us == pytest.approx(1e8 / 3.352e6)
+    assert least_cold(MinimumWork(0.0, 40e6), PEAKS, H100.l2_bytes).us == 0.0
+    assert least_cold(MinimumWork(0.0, 152_428_800.0), PEAKS, H100.l2_bytes).us == pytest.approx(1e8 / 3.352e6)
 
 
 @given(
@@ -187,7 +187,7 @@ def test_writes_may_stay_in_l2_after_a_cold_launch() -> None:
 def test_no_bound_is_above_what_peak_rates_take(read: float, written: float, flops: float, name: str) -> None:
     target = find_target(name)
     peaks = peaks_of(target)
-    need = LeastWork(read, written, {"fp32": flops})
+    need = MinimumWork(read, written, {"fp32": flops})
     most = (read + written) / peaks.dram_bytes + flops / peaks.flops["fp32"]
     warm, cold = least_warm(need, peaks, target.l2_bytes).us, least_cold(need, peaks, target.l2_bytes).us
     assert 0 <= warm <= most * (1 + 1e-9) + (read + written) / peaks.l2_bytes
@@ -211,7 +211,7 @@ def test_what_a_launch_needs_leaves_out_what_it_only_writes() -> None:
         footprint_bytes=8000,
         reads=frozenset({"a0"}),
     )
-    assert need_of(contract("in", "out"), result, {}) == LeastWork(4000.0, 4000.0, {})
+    assert need_of(contract("in", "out"), result, {}) == MinimumWork(4000.0, 4000.0, {})
 
 
 def test_a_launch_reads_no_more_than_it_has_loaded() -> None:
@@ -222,11 +222,11 @@ def test_a_launch_reads_no_more_than_it_has_loaded() -> None:
 
 def test_a_launch_that_was_not_counted_still_has_to_write_its_outputs() -> None:
     arrays = {"a0": np.zeros(1000, np.float32), "a1": np.zeros(1000, np.float32)}
-    assert need_of(contract("in", "out"), RunResult(arrays), {"fp32": 5.0}) == LeastWork(0.0, 4000.0, {"fp32": 5.0})
+    assert need_of(contract("in", "out"), RunResult(arrays), {"fp32": 5.0}) == MinimumWork(0.0, 4000.0, {"fp32": 5.0})
 
 
 def test_a_gpu_that_states_more_than_the_tables_row_raises_the_peaks() -> None:
-    h200 = raised(PEAKS, H100, memory_gbps=4800, sms=132, clock_mhz=1980)
+    h200 = with_raised_peaks(PEAKS, H100, memory_gbps=4800, sms=132, clock_mhz=1980)
     assert (h200.dram_bytes, h200.l2_bytes) == (4.8e6, PEAKS.l2_bytes)
-    smaller = raised(PEAKS, H100, memory_gbps=2039, sms=114, clock_mhz=1755)
+    smaller = with_raised_peaks(PEAKS, H100, memory_gbps=2039, sms=114, clock_mhz=1755)
     assert smaller == PEAKS

@@ -15,7 +15,7 @@ from kernelmate.suggest.codec.applicable import (
     choice_of,
     fits,
     offered,
-    taken,
+    with_steps,
     without_offers,
 )
 from kernelmate.suggest.codec.base import CodecLaunch, Question
@@ -51,7 +51,7 @@ def test_what_is_offered_can_be_taken_and_is_for_what_is_asked(metric: str) -> N
         for name, count in found:
             assert metric in REWRITES[name].metrics
             assert 1 <= count <= MOST_VARIANTS
-            request, whys = taken(assumed(asked), [(name, count - 1)])
+            request, whys = with_steps(assumed(asked), [(name, count - 1)])
             assert whys
             assert (request.kernel.unit.text, request.contract) != (question.text, question.contract)
         some += bool(found)

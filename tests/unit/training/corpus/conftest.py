@@ -10,8 +10,8 @@ import pytest
 
 from kernelmate.compiler import find_target
 from kernelmate_training.corpus.families import registry
+from kernelmate_training.corpus.group_processing import study
 from kernelmate_training.corpus.judging import Judge
-from kernelmate_training.corpus.study import study
 from tests.sampling import sweep_of
 
 pytest_itemcollected = sweep_of("judge", share=0.1)

@@ -6,8 +6,8 @@ from random import Random
 
 from kernelmate_training.corpus.families import registry
 from kernelmate_training.corpus.flaws import break_text
+from kernelmate_training.corpus.group_processing import draw_group
 from kernelmate_training.corpus.judging import Judge
-from kernelmate_training.corpus.study import draw_group
 
 REDUCTION = """// /// kernelmate
 // sizes = [{ n = 4096 }, { n = 1000 }, { n = 1 }]
@@ -112,7 +112,7 @@ __global__ void shares(const float* x, float* y, int rows, int cols) {
 def test_mistakes_lead_to_the_repairs_that_mend_them(judge: Judge) -> None:
     """Those whose repair puts back what was there, or the same in other words."""
     from kernelmate.suggest.codec.base import CodecLaunch, Question
-    from kernelmate_training.corpus.study import mended
+    from kernelmate_training.corpus.group_processing import repairs_of
 
     judge.begin(1)
     assert judge.judge(ROWS).right
@@ -131,6 +131,6 @@ def test_mistakes_lead_to_the_repairs_that_mend_them(judge: Judge) -> None:
             judged = judge.judge(made.text, hunt=True)
             assert judged.verdict.correct is False
             question = Question(made.text, "shares", launch, "correct", task="debug", broken=judged.words)
-            _, mending = mended(judge, question, ROWS)
+            _, mending = repairs_of(judge, question, ROWS)
             found[made.kind] = None if mending is None else mending.step[0]
     assert found == repairs

@@ -17,7 +17,7 @@ import pytest
 from kernelmate.errors import UsageError
 from kernelmate_training.corpus import Manifest, Settings, build
 from kernelmate_training.corpus.assemble import CARD, MANIFEST, PromptFilter
-from kernelmate_training.corpus.examples import Written, mark_of
+from kernelmate_training.corpus.examples import StoredRow, mark_of
 from kernelmate_training.corpus.families.catalogue import HELD_OUT
 from kernelmate_training.corpus.journal import PARTS
 from kernelmate_training.corpus_files import CORPUS
@@ -114,8 +114,8 @@ def test_a_folder_keeps_to_its_settings(built: tuple[Path, Manifest]) -> None:
 
 
 def test_the_sieve_takes_each_row_once_and_no_more_of_a_task_than_is_wanted() -> None:
-    def row(task: str, mark: int) -> Written:
-        return Written("{}", task, "time", str(mark), "", "memory", "f", "train", ())
+    def row(task: str, mark: int) -> StoredRow:
+        return StoredRow("{}", task, "time", str(mark), "", "memory", "f", "train", ())
 
     sieve = PromptFilter(10)
     assert sieve.takes(row("generate", 1))

@@ -10,7 +10,7 @@ import pytest
 
 from kernelmate.compiler import find_target
 from kernelmate.decide.metrics import METRICS, metric_value
-from kernelmate.suggest.codec.applicable import REWRITES, assumed, offered, taken
+from kernelmate.suggest.codec.applicable import REWRITES, assumed, offered, with_steps
 from kernelmate_training.corpus.choosing import (
     CLOSE,
     MOST,
@@ -21,13 +21,13 @@ from kernelmate_training.corpus.choosing import (
     choose,
     close,
     cost_of,
-    gained,
-    onward,
-    possible,
+    improvable_metrics,
+    improvement_factor,
+    next_rewrites,
 )
 from kernelmate_training.corpus.families import registry
+from kernelmate_training.corpus.group_processing import draw_group
 from kernelmate_training.corpus.judging import Judge, Judged, content_of
-from kernelmate_training.corpus.study import draw_group
 from kernelmate_training.examples import question_of, verdict_of, version_of
 
 pytestmark = pytest.mark.exhaustive(share=0.2, together=True)
@@ -55,7 +55,7 @@ def test_actions_make_the_version_after_of_the_one_before(rows: list[dict[str, A
     for row in acted:
         steps = [(action["recipe"], action["variant"]) for action in row["actions"]]
         assert row["author"] == "recipe:" + "+".join(name for name, _ in steps)
-        made, whys = taken(assumed(question_of(row)), steps)
+        made, whys = with_steps(assumed(question_of(row)), steps)
         assert made.kernel.unit.text == version_of(row["after"]).text
         assert set(whys) <= set(row["reasoning"])
 
@@ -99,7 +99,7 @@ def test_what_is_chosen_is_right_and_better_than_the_version_before(judge: Judge
             assert choice.judged.right
             assert was is not None
             assert choice.cost < was
-            assert gained(choice, was) > 1
+            assert improvement_factor(choice, was) > 1
             assert choice.cost == cost_of(metric, choice.judged.verdict)
     assert tried > 3
 
@@ -122,13 +122,13 @@ def test_a_second_step_is_another_rewrite_on_what_the_first_made(judge: Judge, f
     asking = asking_of(first, "time")
     assert asking is not None
     option = asking.options[0]
-    then = onward(asking, Choice(option, judge.judge(option.text), 1.0))
+    then = next_rewrites(asking, Choice(option, judge.judge(option.text), 1.0))
     assert then is not None
     for one in then.options:
         (name, _), (second, _) = one.steps
         assert (name, 0) == option.steps[0]
         assert second != name
-        assert taken(asking.request, one.steps)[0].kernel.unit.text == one.text
+        assert with_steps(asking.request, one.steps)[0].kernel.unit.text == one.text
         assert one.text not in (first.text, option.text)
 
 
@@ -148,11 +148,11 @@ def test_a_version_is_close_by_what_it_costs_and_by_what_it_gains(judge: Judge, 
 
 
 def test_no_metric_is_asked_for_that_cannot_get_better(first: Judged) -> None:
-    asked = list(possible(first, Random(1)))
+    asked = list(improvable_metrics(first, Random(1)))
     assert len(set(asked)) == len(asked) >= 2
     assert "time" not in asked
     assert all(metric_value(metric, first.verdict) != 0 for metric in asked)
-    assert set(asked) == set(possible(first, Random(2)))
+    assert set(asked) == set(improvable_metrics(first, Random(2)))
 
 
 def test_the_same_code_launched_alike_is_judged_once(judge: Judge) -> None:

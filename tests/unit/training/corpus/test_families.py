@@ -12,8 +12,8 @@ from kernelmate_training.corpus.building import SHARES, family_of
 from kernelmate_training.corpus.drafting import Flaws, Problem
 from kernelmate_training.corpus.families import registry
 from kernelmate_training.corpus.flaws import FLAWS, fixes
+from kernelmate_training.corpus.group_processing import draw_group
 from kernelmate_training.corpus.judging import Judge, seed_of
-from kernelmate_training.corpus.study import draw_group
 from kernelmate_training.overlap import fingerprint
 
 FAMILIES = registry()

@@ -12,9 +12,9 @@ from kernelmate.backends.cuda.driver import missing_for_gpu
 from kernelmate.compiler import find_target
 from kernelmate_training.corpus.drafting import array
 from kernelmate_training.corpus.families import registry
-from kernelmate_training.corpus.gpu import AGREE, SLACK, _fastest, apart, drawn_stretch
+from kernelmate_training.corpus.gpu import AGREE, SLACK, _fastest, drawn_stretch, output_difference
+from kernelmate_training.corpus.group_processing import draw_group, ratio_of, study, timing_of
 from kernelmate_training.corpus.judging import Judge, Rounds
-from kernelmate_training.corpus.study import draw_group, ratio_of, study, timing_of
 
 
 def test_inputs_follow_the_contracts_distribution_at_the_large_size() -> None:
@@ -37,12 +37,12 @@ def _argument(name: str, dtype: str, drawn: str):
 
 def test_rounding_passes_and_work_left_out_does_not() -> None:
     want = np.linspace(-3, 3, 1000, dtype=np.float32)
-    assert apart(want * np.float32(1 + AGREE / 10), want) == ""
+    assert output_difference(want * np.float32(1 + AGREE / 10), want) == ""
     left_out = want.copy()
     left_out[900:] = 0
-    assert apart(left_out, want).startswith("off by ")
-    assert apart(np.where(want > 2, np.nan, want).astype(np.float32), want).startswith("NaN")
-    assert apart(np.array([1, 2], np.int32), np.array([1, 3], np.int32)) != ""
+    assert output_difference(left_out, want).startswith("off by ")
+    assert output_difference(np.where(want > 2, np.nan, want).astype(np.float32), want).startswith("NaN")
+    assert output_difference(np.array([1, 2], np.int32), np.array([1, 3], np.int32)) != ""
 
 
 def test_a_ratio_is_told_by_turns_and_not_by_the_turns_of_one_alone() -> None:

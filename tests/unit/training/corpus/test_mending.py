@@ -9,8 +9,8 @@ import pytest
 
 from kernelmate.suggest.codec.applicable import offered
 from kernelmate.suggest.repairs import ALL
+from kernelmate_training.corpus.group_processing import repairs_of
 from kernelmate_training.corpus.judging import Judge
-from kernelmate_training.corpus.study import mended
 from kernelmate_training.examples import question_of, version_of
 
 pytestmark = pytest.mark.exhaustive(share=0.2, together=True)
@@ -50,7 +50,7 @@ def test_a_compiler_error_stands_where_a_users_verdict_has_it(rows: list[dict[st
 def test_what_mends_is_judged_and_comes_first_of_those_that_do(judge: Judge, rows: list[dict[str, Any]]) -> None:
     row = next(row for row in rows if row.get("actions"))
     judge.begin(row["seed"])
-    offers, mending = mended(judge, question_of(row), "")
+    offers, mending = repairs_of(judge, question_of(row), "")
     assert mending is not None
     assert [mending.step] == [(action["recipe"], action["variant"]) for action in row["actions"]]
     assert mending.judged.text == version_of(row["after"]).text

@@ -1,4 +1,4 @@
-"""Workers of a corpus: which GPU each of them gets, however many are lost."""
+"""Assignment of GPUs to the worker processes of a corpus, also after some of them were lost."""
 
 from __future__ import annotations
 

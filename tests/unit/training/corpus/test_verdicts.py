@@ -8,9 +8,9 @@ from functools import cache
 from kernelmate.compiler import find_target
 from kernelmate_training.corpus.examples import change_row, written
 from kernelmate_training.corpus.families import registry
+from kernelmate_training.corpus.group_processing import draw_group, held_together, worth_teaching
 from kernelmate_training.corpus.groups import Group, Pair
 from kernelmate_training.corpus.judging import Judge, Judged, Rounds
-from kernelmate_training.corpus.study import draw_group, held_together, worth_teaching
 
 FAMILY = registry()["column-map"]
 LARGE = {"rows": 2048, "cols": 2048}

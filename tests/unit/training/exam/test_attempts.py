@@ -1,4 +1,4 @@
-"""A goal is tried by the product's own session: what each answer comes to, in real verdicts."""
+"""Attempts at a goal by the session: the standing of each answer, from real verdicts."""
 
 from __future__ import annotations
 

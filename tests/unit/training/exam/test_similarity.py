@@ -13,7 +13,7 @@ import pytest
 from kernelmate.errors import SourceError
 from kernelmate.suggest.local.starter import FOLDER
 from kernelmate_training.corpus.families import registry
-from kernelmate_training.corpus.study import draw_group
+from kernelmate_training.corpus.group_processing import draw_group
 from kernelmate_training.corpus_files import PACKED
 from kernelmate_training.exam.similarity import exam_texts, hold_against, nearest_of
 from kernelmate_training.examples import lines_of

@@ -11,8 +11,8 @@ import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult
 from kernelmate.backends.emulator import EmulatorBackend, backend
-from kernelmate.backends.emulator.bound import Tally
-from kernelmate.backends.emulator.jit.choose import NUMPY_A_CALL_S, NUMPY_S, Chooser, Mode, Pace
+from kernelmate.backends.emulator.bound import InstructionCounts
+from kernelmate.backends.emulator.jit.native_choice import NUMPY_A_CALL_S, NUMPY_S, Mode, NativeCodeDecision, NumpySpeed
 from kernelmate.backends.emulator.launch import Launch
 from kernelmate.records import Compiled, LaunchShape, Target
 
@@ -124,10 +124,10 @@ def test_what_was_not_worth_it_is_compiled_all_the_same_where_it_takes_too_long(
 def test_a_launch_that_others_follow_is_compiled_sooner_than_one_alone() -> None:
     """Later launches are expected to take as long as earlier ones did under NumPy, but none longer than the present one."""
     decoded: Any = SimpleNamespace(steps=range(100))
-    several, alone = (Chooser(decoded, frozenset(), Any, "k", hasty=hasty) for hasty in (False, True))
+    several, alone = (NativeCodeDecision(decoded, frozenset(), Any, "k", hasty=hasty) for hasty in (False, True))
     for chooser in (several, alone):
         for _ in range(4):
-            chooser.spend(Tally(np.zeros(1), seconds=1.0))
+            chooser.spend(InstructionCounts(np.zeros(1), seconds=1.0))
     assert several.to_come(0.01) == pytest.approx(0.05)
     assert several.to_come(2.0) == pytest.approx(6.0)
     assert alone.to_come(0.01) == 0.01
@@ -135,7 +135,7 @@ def test_a_launch_that_others_follow_is_compiled_sooner_than_one_alone() -> None
 
 def test_native_code_is_compiled_quickly_until_its_launches_have_taken_as_long_as_compiling_it_for_speed() -> None:
     decoded: Any = SimpleNamespace(steps=range(1000))
-    chooser = Chooser(decoded, frozenset(), Any, "k")
+    chooser = NativeCodeDecision(decoded, frozenset(), Any, "k")
     assert chooser.is_soon_done(100)
     assert not chooser.is_soon_done(1_000_000)
     for seconds in (0.8, 0.8):
@@ -148,18 +148,18 @@ def test_native_code_is_compiled_quickly_until_its_launches_have_taken_as_long_a
 def test_loops_of_an_earlier_launch_do_not_make_a_large_kernel_compile_for_speed() -> None:
     """A sum of 4097 products ran before: its threads' instructions are not those of a launch with many threads."""
     decoded: Any = SimpleNamespace(steps=range(3000))
-    chooser = Chooser(decoded, frozenset(), Any, "k")
+    chooser = NativeCodeDecision(decoded, frozenset(), Any, "k")
     chooser._per_thread = 4097.0 * 3000
     assert chooser.is_soon_done(200_000)
 
 
 @pytest.mark.parametrize(("instructions", "issued", "seconds"), [(1e8, 100, 2.0), (3e4, 2000, 0.05), (1e6, 1e3, 1e-3)])
 def test_a_pace_explains_the_time_that_it_comes_from(instructions: float, issued: float, seconds: float) -> None:
-    assert Pace.of(instructions, issued, seconds).seconds(instructions, issued) == pytest.approx(seconds, rel=0.2)
+    assert NumpySpeed.of(instructions, issued, seconds).seconds(instructions, issued) == pytest.approx(seconds, rel=0.2)
 
 
 def test_a_small_launch_says_little_of_what_many_threads_take() -> None:
-    slow_calls = Pace.of(36_000, 300, 0.013)
+    slow_calls = NumpySpeed.of(36_000, 300, 0.013)
     assert slow_calls.call > 5 * NUMPY_A_CALL_S
     assert slow_calls.thread < 3 * NUMPY_S
 

@@ -17,7 +17,7 @@ import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult
 from kernelmate.backends.emulator import EmulatorBackend, llvm
-from kernelmate.backends.emulator.jit import choose, program, store
+from kernelmate.backends.emulator.jit import native_choice, program, store
 from kernelmate.backends.emulator.jit.refine import refine
 from kernelmate.records import Compiled, LaunchShape, Target
 
@@ -47,7 +47,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def double(compiled: Callable[..., Compiled], gpu: Target) -> Launch:
-    def run(addend: int = 0, jit: choose.Mode = "always", elements: int = 64) -> RunResult:
+    def run(addend: int = 0, jit: native_choice.Mode = "always", elements: int = 64) -> RunResult:
         data = np.arange(64, dtype=np.uint32)[:elements]
         launch = Run(LaunchShape((1, 1, 1), (64, 1, 1)), (ArrayArgument("a", data),), check=False)
         return EmulatorBackend(jit).load(compiled(doubling(addend), "k"), gpu).run(launch)
@@ -203,7 +203,7 @@ def test_a_kernel_is_compiled_for_speed_once_its_launches_take_longer_than_that(
     run = Run(LaunchShape((1, 1, 1), (64, 1, 1)), (ArrayArgument("a", np.arange(64, dtype=np.uint32)),), check=False)
     assert right(module.run(run))
     assert efforts == [True]
-    monkeypatch.setattr(choose.Chooser, "is_soon_done", lambda *_: False)
+    monkeypatch.setattr(native_choice.NativeCodeDecision, "is_soon_done", lambda *_: False)
     assert right(module.run(run))
     assert efforts == [True, False]
     monkeypatch.undo()

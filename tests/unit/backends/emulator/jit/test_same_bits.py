@@ -15,7 +15,7 @@ from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgume
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator.bind import single_definitions
 from kernelmate.backends.emulator.decode import decode
-from kernelmate.backends.emulator.jit.choose import Chooser
+from kernelmate.backends.emulator.jit.native_choice import NativeCodeDecision
 from kernelmate.backends.emulator.jit.refine import refine
 from kernelmate.backends.emulator.link import link
 from kernelmate.backends.emulator.ptx import parse_program
@@ -38,7 +38,7 @@ def _jit(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture(autouse=True, params=[True, False], ids=["quickly", "for speed"])
 def _compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs each test with both ways of compiling native code, which must give the same bits."""
-    monkeypatch.setattr(Chooser, "is_soon_done", lambda *_: request.param)
+    monkeypatch.setattr(NativeCodeDecision, "is_soon_done", lambda *_: request.param)
 
 
 @pytest.fixture(autouse=True)

@@ -10,22 +10,22 @@ import numpy as np
 from kernelmate.backends.emulator.access import index_of, visit_nothing
 from kernelmate.backends.emulator.atomics import ranks
 from kernelmate.backends.emulator.findings import plural
+from kernelmate.backends.emulator.happens_before import SCOPES
 from kernelmate.backends.emulator.lanes import Group
-from kernelmate.backends.emulator.link import Linked
-from kernelmate.backends.emulator.machine import Machine, Site
-from kernelmate.backends.emulator.numerics.phases import (
+from kernelmate.backends.emulator.link import LinkedKernel
+from kernelmate.backends.emulator.load_store import Addressing
+from kernelmate.backends.emulator.machine import Machine, MemoryInstruction
+from kernelmate.backends.emulator.numerics.mbarrier_state import (
     advance,
-    after,
+    after_arrivals,
     parity_of,
     pending_of,
     state_of,
     transactions_of,
 )
 from kernelmate.backends.emulator.operations import PhaseBarrier
-from kernelmate.backends.emulator.order import SCOPES
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.registers import Bound, Value, spread
-from kernelmate.backends.emulator.transfer import Addressing
 from kernelmate.backends.emulator.types import UNSIGNED, Array
 from kernelmate.records import FindingCode
 
@@ -36,7 +36,7 @@ class _Barrier:
     """Shared parts of every bound mbarrier action: operands, and accesses reported to race detection."""
 
     def __init__(
-        self, operation: PhaseBarrier, machine: Machine, linked: Linked, number: int, position: Position | None, opcode: str
+        self, operation: PhaseBarrier, machine: Machine, linked: LinkedKernel, number: int, position: Position | None, opcode: str
     ) -> None:  # fmt: skip
         self.machine = machine
         self.position = position
@@ -46,7 +46,7 @@ class _Barrier:
         # PTX's default is the block, but CUTLASS lets blocks of a cluster wait for each other without a scope.
         scope = SCOPES["cta" if "cta" in words else "cluster"]
         # `served` 0: the barrier unit executes it, not the data path whose wavefronts are counted.
-        plain = Site(number, "store", 8, 1, position, served=0)
+        plain = MemoryInstruction(number, "store", 8, 1, position, served=0)
         strong = replace(plain, synchronizing=True, scope=scope)
         self.orders = orders = "relaxed" not in words
         # Invalidating a barrier is not checked: CUDA's own pipelines do it by a user count that orders nothing.
@@ -62,7 +62,7 @@ class _Barrier:
             machine.registers.read(operation.transactions, "u32") if operation.transactions is not None else None
         )
 
-    def _addressing(self, site: Site) -> Addressing:
+    def _addressing(self, site: MemoryInstruction) -> Addressing:
         operation = self._operation
         return Addressing(self.machine, self._linked, site, operation.space, operation.address, _WORD)
 
@@ -73,7 +73,7 @@ class _Barrier:
 
 
 def bind_phase_barrier(
-    operation: PhaseBarrier, machine: Machine, linked: Linked, number: int, position: Position | None, opcode: str
+    operation: PhaseBarrier, machine: Machine, linked: LinkedKernel, number: int, position: Position | None, opcode: str
 ) -> Bound:  # fmt: skip
     """Binds an mbarrier action as a function of the active lanes."""
     barrier = _Barrier(operation, machine, linked, number, position, opcode)
@@ -150,11 +150,11 @@ def _one_each(machine: Machine, rows: Array, index: Array) -> Array:
     rank, _ = ranks(index)
     turn = np.zeros(len(index), np.int64) if rank is None else rank
     start = rows[index]
-    last = after(start, turn + 1)
+    last = after_arrivals(start, turn + 1)
     order = np.argsort(turn, kind="stable")
     rows[index[order]] = last[order]
     _turn(machine, index[turn + 1 >= pending_of(start)])
-    return after(start, turn)
+    return after_arrivals(start, turn)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kernelmate.backends.emulator.async_proxy import ProxyFences, Transfers
 from kernelmate.backends.emulator.cluster_order import ClusterOrder
 from kernelmate.backends.emulator.lanes import Lanes
 from kernelmate.backends.emulator.matrix_operations import WarpgroupOrder
 from kernelmate.backends.emulator.operations import AsyncGroup
 from kernelmate.backends.emulator.part_barriers import Arrival, PartBarriers
-from kernelmate.backends.emulator.transfers import ProxyFences, Transfers
 from kernelmate.backends.emulator.types import Array
 from kernelmate.backends.emulator.visibility import CLUSTER, CTA, GPU, SYS, Visibility
 
@@ -31,7 +31,7 @@ NEVER = int(np.iinfo(np.int32).max)
 """Stamp of copies that are not complete."""
 
 
-class Copies:
+class CopyGroups:
     """The groups of asynchronous copies of every lane of a batch, or those of products (`wgmma`) of every warpgroup.
 
     Groups are numbered per lane in the order in which they are committed; `open_group` is the one being collected, those
@@ -115,10 +115,10 @@ class Order:
         self._packed_at = -1
         self.clusters = ClusterOrder(self, lanes) if lanes.cluster_blocks > 1 else None
         self.visibility = Visibility(self, lanes) if patterns else None
-        self.copies = Copies(lanes.count)
+        self.copies = CopyGroups(lanes.count)
         self.transfers = Transfers(self, lanes)
         self.proxies = ProxyFences(self, lanes)
-        self.products = Copies(len(lanes.warpgroups))
+        self.products = CopyGroups(len(lanes.warpgroups))
 
     def begin(self, used: int) -> None:
         """Starts a batch: the first `used` slots hold other blocks, with no order to earlier accesses."""

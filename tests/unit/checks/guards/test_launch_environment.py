@@ -1,4 +1,4 @@
-"""Launches in other surroundings, on real compilations."""
+"""Launches in other environments, on real compilations."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
-from kernelmate.checks.guards import surroundings
-from kernelmate.checks.guards.surroundings import SurroundingsFinding, find, find_in_twin, reached
+from kernelmate.checks.guards import launch_environment
+from kernelmate.checks.guards.launch_environment import EnvironmentFinding, find, find_in_twin, reaching_values
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Argument, BuildVariant, Compiled, CompileOptions, Contract, LaunchShape, Target, Version
 from kernelmate.source import find_kernels, text_unit
@@ -49,9 +49,9 @@ def doubled(result: RunResult) -> str | None:
     return None if np.array_equal(result.arrays["y"], 2 * X) else "y is not twice x"
 
 
-def said(body: str, gpu: Target) -> SurroundingsFinding | None:
+def said(body: str, gpu: Target) -> EnvironmentFinding | None:
     _, version = compiled(body, gpu)
-    there = reached(version, CONTRACT)
+    there = reaching_values(version, CONTRACT)
     assert there is not None
     return find(version, there, RUN, gpu, doubled)
 
@@ -70,7 +70,7 @@ def said(body: str, gpu: Target) -> SurroundingsFinding | None:
         (f"{SM} y[i] = 2 * x[i] + (float)(((v ^ 99) - 1) >> 31);", "stores a value that is computed from %smid"),
     ],
 )
-def test_outputs_that_depend_on_surroundings_are_found(body: str, words: str, gpu: Target) -> None:
+def test_outputs_that_depend_on_the_environment_are_found(body: str, words: str, gpu: Target) -> None:
     found = said(body, gpu)
     assert found is not None
     assert found.code == "nondeterministic"
@@ -86,9 +86,9 @@ def test_a_register_without_a_value_is_found(gpu: Target) -> None:
 def test_code_without_optimisation_that_takes_too_long_is_left_to_a_smaller_size(
     gpu: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(surroundings, "MOST_TWIN_STEPS", 5)
+    monkeypatch.setattr(launch_environment, "MOST_TWIN_STEPS", 5)
     code, version = compiled("for (int k = 0; k < n * n; ++k) y[i] = 2 * x[i] + (k - k);", gpu, "--device-debug")
-    with pytest.raises(surroundings.TooLong):
+    with pytest.raises(launch_environment.TooLong):
         find_in_twin(version, BuildVariant(code), RUN, gpu, doubled)
 
 
@@ -115,7 +115,7 @@ UNDER_A_LOCK = (
 def test_a_swap_that_is_given_up_after_some_attempts_is_found_at_its_line(attempt: str, gpu: Target) -> None:
     body = f"int* p = (int*)y + 254; if (i >= 8) return; for (int k = 0; k < 100000; ++k) {{\n {attempt} }}"
     _, version = compiled(body, gpu)
-    there = reached(version, CONTRACT)
+    there = reaching_values(version, CONTRACT)
     assert there is not None
     assert list(there.retries.values()) == [4]
     run = replace(RUN, arguments=(RUN.arguments[0], ArrayArgument("y", np.zeros(256, np.float32)), RUN.arguments[2]))
@@ -140,7 +140,7 @@ def counted_up(result: RunResult, times: int) -> str | None:
 )
 def test_loops_that_do_not_give_up_a_swap_have_no_bounded_retries(body: str, gpu: Target) -> None:
     _, version = compiled(body, gpu)
-    found = surroundings.dependence(version, CONTRACT)
+    found = launch_environment.dependence(version, CONTRACT)
     assert found is not None
     assert not found.retries
 

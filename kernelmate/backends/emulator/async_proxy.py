@@ -21,7 +21,7 @@ from kernelmate.backends.emulator.lanes import Lanes
 from kernelmate.backends.emulator.types import Array
 
 if TYPE_CHECKING:
-    from kernelmate.backends.emulator.order import Order
+    from kernelmate.backends.emulator.happens_before import Order
 
 _MOST_CELLS = 64 << 20
 """Maximum number of pairs of a completion and a thread that are tracked; later copies count as known to everyone."""
@@ -228,7 +228,7 @@ class _ProxyFence:
     """Proxy fences of some lanes in one instruction.
 
     Attributes:
-        space: as `operations.Nothing.proxy`.
+        space: as `operations.NoOperation.proxy`.
         fenced: True for the lanes, by lane.
         first: by block slot, one of them, or -1.
         blocks, warps: stamps up to which the threads of a block or warp knew each other's accesses.

@@ -7,19 +7,21 @@ from typing import Any
 
 import pytest
 
-from kernelmate.checks import other_surroundings
+from kernelmate.checks import environment_launches
 from kernelmate.records import Finding, FindingCode
 
 CAUSE = Finding(FindingCode.NONDETERMINISTIC, "error", "its outputs depend on %smid")
 
 
 def codes(monkeypatch: pytest.MonkeyPatch, *found: FindingCode, on_hardware: bool) -> list[FindingCode]:
-    monkeypatch.setattr(other_surroundings, "_surroundings_findings", lambda *_: iter([CAUSE]))
+    monkeypatch.setattr(environment_launches, "_environment_findings", lambda *_: iter([CAUSE]))
     unused: Any = None
     bench: Any = SimpleNamespace(on_hardware=on_hardware)
     records: Any = [SimpleNamespace(correct=not found)]
     findings = [Finding(code, "error", "as it showed") for code in found]
-    return [f.code for f in other_surroundings.with_surroundings(findings, unused, bench, None, unused, records)]
+    return [
+        f.code for f in environment_launches.with_environment_findings(findings, unused, bench, None, unused, records)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from kernelmate.backends.emulator.access import (
     Port,
     WindowPort,
 )
+from kernelmate.backends.emulator.happens_before import SCOPES
 from kernelmate.backends.emulator.lanes import Group
-from kernelmate.backends.emulator.link import Linked
-from kernelmate.backends.emulator.machine import Machine, Site
+from kernelmate.backends.emulator.link import LinkedKernel
+from kernelmate.backends.emulator.machine import Machine, MemoryInstruction
 from kernelmate.backends.emulator.operations import Atomic, Load, Store
-from kernelmate.backends.emulator.order import SCOPES
 from kernelmate.backends.emulator.program import Address, Register, Symbol
 from kernelmate.backends.emulator.registers import Bound, ConstantOperand, LaneOperand, Value, spread, values_of
 from kernelmate.backends.emulator.spaces import CLUSTER_SHARED
@@ -36,7 +36,13 @@ class Addressing:
     """Source of an instruction's addresses: a base per lane or for all, and the port of its space."""
 
     def __init__(
-        self, machine: Machine, linked: Linked, site: Site, space: str, address: Address, dtype: np.dtype[Any]
+        self,
+        machine: Machine,
+        linked: LinkedKernel,
+        site: MemoryInstruction,
+        space: str,
+        address: Address,
+        dtype: np.dtype[Any],
     ) -> None:
         self.machine = machine
         offset = address.offset
@@ -51,7 +57,7 @@ class Addressing:
         self.base = base
         self._scalar_base = isinstance(base, ConstantOperand) and isinstance(self.port, WindowPort)
 
-    def _symbol(self, linked: Linked, space: str, symbol: Symbol) -> tuple[str, int]:
+    def _symbol(self, linked: LinkedKernel, space: str, symbol: Symbol) -> tuple[str, int]:
         if symbol.name in linked.local:
             return "local", linked.local[symbol.name].offset
         if symbol.name in linked.shared:
@@ -65,7 +71,7 @@ class Addressing:
         raise ValueError(f"no variable {symbol.name} in {space} memory")
 
     @staticmethod
-    def _port(machine: Machine, site: Site, space: str, offset: int, dtype: np.dtype[Any]) -> Port:
+    def _port(machine: Machine, site: MemoryInstruction, space: str, offset: int, dtype: np.dtype[Any]) -> Port:
         if space in {"global", "const"}:
             return GlobalPort(machine, site, offset, dtype)
         if space == "shared":
@@ -93,7 +99,7 @@ def poison_of(kind: str) -> Any:
     return element_dtype(kind).type(_NOT_A_NUMBER.get(kind, 0))
 
 
-def bind_load(operation: Load, machine: Machine, linked: Linked, site: Site) -> Bound:
+def bind_load(operation: Load, machine: Machine, linked: LinkedKernel, site: MemoryInstruction) -> Bound:
     """Binds a load as a function of the active lanes."""
     dtype = element_dtype(operation.kind)
     addressing = Addressing(machine, linked, site, operation.space, operation.address, dtype)
@@ -135,7 +141,7 @@ def bind_load(operation: Load, machine: Machine, linked: Linked, site: Site) -> 
     return run
 
 
-def bind_store(operation: Store, machine: Machine, linked: Linked, site: Site) -> Bound:
+def bind_store(operation: Store, machine: Machine, linked: LinkedKernel, site: MemoryInstruction) -> Bound:
     """Binds a store as a function of the active lanes."""
     dtype = UNSIGNED[SIZES[operation.kind]]
     addressing = Addressing(machine, linked, site, operation.space, operation.address, dtype)
@@ -160,22 +166,24 @@ def bind_store(operation: Store, machine: Machine, linked: Linked, site: Site) -
     return run
 
 
-def site_of(operation: Load | Store | Atomic, number: int, position: Any, opcode: str) -> Site:
+def site_of(operation: Load | Store | Atomic, number: int, position: Any, opcode: str) -> MemoryInstruction:
     """Describes a memory instruction for ports and monitors."""
     size = SIZES[operation.kind]
     if isinstance(operation, Load):
         count = len(operation.results)
-        site = Site(number, "load", size * count, count, position, synchronizing=operation.synchronizing)
+        site = MemoryInstruction(number, "load", size * count, count, position, synchronizing=operation.synchronizing)
     elif isinstance(operation, Store):
         count = len(operation.sources)
-        site = Site(number, "store", size * count, count, position, synchronizing=operation.synchronizing)
+        site = MemoryInstruction(number, "store", size * count, count, position, synchronizing=operation.synchronizing)
     else:
-        site = Site(number, "atomic", size, 1, position, returns=operation.result is not None, synchronizing=True)
+        site = MemoryInstruction(
+            number, "atomic", size, 1, position, returns=operation.result is not None, synchronizing=True
+        )
     _order_of(site, frozenset(opcode.split(".")[1:]))
     return site
 
 
-def _order_of(site: Site, words: frozenset[str]) -> None:
+def _order_of(site: MemoryInstruction, words: frozenset[str]) -> None:
     """Strength of the access (PTX ISA, memory consistency model: `.volatile` is `.relaxed.sys`, atomics are `.gpu`)."""
     site.volatile = "volatile" in words
     site.read_only = "nc" in words

@@ -22,11 +22,11 @@ from kernelmate.source.python import PythonFile, read_python
 from kernelmate.source.python_launches import calls_of
 from kernelmate.source.triton import triton_unit
 from kernelmate_widgets.cells import MAGIC, notebook_name, quoted, short_name
-from kernelmate_widgets.failing import KernelFailed
+from kernelmate_widgets.error_display import KernelFailed
 from kernelmate_widgets.handle import KernelHandle
-from kernelmate_widgets.live import Evaluate, LineArguments, live_contract, split, value_of
+from kernelmate_widgets.live_contracts import Evaluate, LineArguments, live_contract, split, value_of
 from kernelmate_widgets.notebook_state import BoundKernel, MagicResult
-from kernelmate_widgets.numba_kernels import built, is_numba, numba_kernel, with_types
+from kernelmate_widgets.numba_kernels import compile_for_contract, is_numba, numba_kernel, with_types
 
 if TYPE_CHECKING:
     from kernelmate_widgets.magics import KernelmateMagics
@@ -337,7 +337,9 @@ def _judged(
     with magics.progress(quiet=options.quiet) as progress:
         contract = _contract(found, wanted, magics.shell.ev, folder)
         if found.numba is not None and contract is not None:
-            kernel, contract = built(kernel, found.numba, contract, magics.notebook.session(chosen).target)
+            kernel, contract = compile_for_contract(
+                kernel, found.numba, contract, magics.notebook.session(chosen).target
+            )
         remarks = () if found.cell is None else (f"line numbers are those of cell [{found.cell}]",)
         verdicts = magics.judged(kernel, contract, chosen, progress, remarks)
     line = cell_line(options.bind or short_name(kernel), wanted)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.capture.noting import NotedLaunch
+from kernelmate.capture.recorder import ReportedLaunch
 from kernelmate.capture.records import LaunchHeader
 
 STANDINS = Path(__file__).parent / "standins"
@@ -112,7 +112,7 @@ def follow_numba() -> None:
             return call(self, *args)
         facts = _numba_facts(self)
         values = [_numba_value(one) for one in args]
-        noted = NotedLaunch.of(facts, values)
+        noted = ReportedLaunch.of(facts, values)
         before = noted.copies(values)
         try:
             result = call(self, *args)

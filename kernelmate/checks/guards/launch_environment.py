@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from kernelmate.backends.base import EmulationTooLarge, Run, RunResult, Surroundings
+from kernelmate.backends.base import EmulationTooLarge, LaunchEnvironment, Run, RunResult
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator.backend import decoded_of
 from kernelmate.backends.emulator.dependence import Dependence, dependence_of
@@ -58,7 +58,7 @@ Judge = Callable[[RunResult], str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class SurroundingsFinding:
+class EnvironmentFinding:
     """A dependence of a launch's outputs on its environment: a finding's code, and a sentence."""
 
     code: FindingCode
@@ -70,13 +70,13 @@ class SurroundingsFinding:
 class _ProbeLaunch:
     """A launch in another environment; `names` are the environment values that it varies."""
 
-    surroundings: Surroundings
+    environment: LaunchEnvironment
     names: frozenset[str]
     schedule: int | None = None
     forced: bool = False
 
 
-def reached(version: Version, contract: Contract) -> Dependence | None:
+def reaching_values(version: Version, contract: Contract) -> Dependence | None:
     """Returns environment values that reach a version's results; None without any, or if PTX cannot be decoded."""
     found = dependence(version, contract)
     return found or None
@@ -104,7 +104,7 @@ class TooLong(Exception):
     """A launch does not end within its limit of steps."""
 
 
-def find(version: Version, found: Dependence, run: Run, target: Target, judge: Judge) -> SurroundingsFinding | None:
+def find(version: Version, found: Dependence, run: Run, target: Target, judge: Judge) -> EnvironmentFinding | None:
     """Search for environment values on which the outputs of a launch depend.
 
     Args:
@@ -115,10 +115,10 @@ def find(version: Version, found: Dependence, run: Run, target: Target, judge: J
         judge: checks the outputs.
     """
     for line, names in found.leaked.items():
-        return SurroundingsFinding(
+        return EnvironmentFinding(
             FindingCode.NONDETERMINISTIC, f"stores a value that is computed from {_named(names)}", line or None
         )
-    usual = Surroundings(clock=(0, 64), watched=frozenset((*found.conditions, *found.retries)))
+    usual = LaunchEnvironment(clock=(0, 64), watched=frozenset((*found.conditions, *found.retries)))
     first = _launched(version, run, target, _ProbeLaunch(usual, frozenset()), None)
     if first is None or _wrong(first, judge, forced=False) is not None:
         return None  # another finding covers it, or the environment would not explain it
@@ -126,7 +126,7 @@ def find(version: Version, found: Dependence, run: Run, target: Target, judge: J
         checked = _launched(version, run, target, _ProbeLaunch(usual, frozenset()), None, check=True)
         for finding in checked.findings if checked is not None else ():
             if finding.severity == "error":
-                return SurroundingsFinding(finding.code, finding.message, finding.line)
+                return EnvironmentFinding(finding.code, finding.message, finding.line)
     limit = min(max(_MOST_STEPS, _TIMES_STEPS * (first.longest_thread or 0)), run.step_limit)
     told = _of_threads(version, found, usual, run, target, judge, limit)
     if told is not None:
@@ -148,28 +148,28 @@ def find(version: Version, found: Dependence, run: Run, target: Target, judge: J
 
 
 def _of_threads(
-    version: Version, found: Dependence, usual: Surroundings, run: Run, target: Target, judge: Judge, limit: int
-) -> SurroundingsFinding | None:
+    version: Version, found: Dependence, usual: LaunchEnvironment, run: Run, target: Target, judge: Judge, limit: int
+) -> EnvironmentFinding | None:
     """Returns a dependence on which lanes run together, or on how often other threads win at a compare-and-swap."""
     for apart in _APART if found.masks else ():
         probe = _ProbeLaunch(replace(usual, apart=apart), frozenset())
         result = _launched(version, run, target, probe, limit)
         said = None if result is None else _wrong(result, judge, forced=False)
         if said is not None:
-            return SurroundingsFinding(FindingCode.SHUFFLE_MASK, f"{MASK_ADVICE}: {said}", found.masks[0] or None)
+            return EnvironmentFinding(FindingCode.SHUFFLE_MASK, f"{MASK_ADVICE}: {said}", found.masks[0] or None)
     for (number, line), outcome in itertools.product(found.retries.items(), (True, False)):
         probe = _ProbeLaunch(replace(usual, forced={number: outcome}), frozenset(), forced=True)
         result = _launched(version, run, target, probe, limit)
         said = None if result is None else _wrong(result, judge, forced=True)
         if said is not None:
             message = f"{RETRY_ADVICE}: {said}"
-            return SurroundingsFinding(FindingCode.NONDETERMINISTIC, message, line or None)
+            return EnvironmentFinding(FindingCode.NONDETERMINISTIC, message, line or None)
     return None
 
 
 def find_in_twin(
     version: Version, twin: BuildVariant, run: Run, target: Target, judge: Judge
-) -> SurroundingsFinding | None:
+) -> EnvironmentFinding | None:
     """Searches a build variant for such dependences: code for another architecture, or unoptimised code.
 
     Code for other architectures may be wrong, and unoptimised code may read uninitialised variables.
@@ -183,7 +183,7 @@ def find_in_twin(
         return None  # an unsupported feature of the emulator is no evidence against the version
     other = replace(version, compiled=twin.compiled)
     limit = None if twin.arch is not None else MOST_TWIN_STEPS
-    first = _launched(other, run, target, _ProbeLaunch(Surroundings(), frozenset()), limit)
+    first = _launched(other, run, target, _ProbeLaunch(LaunchEnvironment(), frozenset()), limit)
     if first is None and limit is not None:
         raise TooLong
     if first is None:
@@ -191,14 +191,14 @@ def find_in_twin(
     if twin.arch is not None:
         said = _wrong(first, judge, forced=False)
         message = f"compiled for {twin.arch}, as its conditions on __CUDA_ARCH__ provide for, it is wrong: {said}"
-        return None if said is None else SurroundingsFinding(FindingCode.WRONG_VALUES, message)
+        return None if said is None else EnvironmentFinding(FindingCode.WRONG_VALUES, message)
     for fill in _FILLS:
-        filled = _launched(other, run, target, _ProbeLaunch(Surroundings(fill=fill), frozenset()), None)
+        filled = _launched(other, run, target, _ProbeLaunch(LaunchEnvironment(fill=fill), frozenset()), None)
         if filled is None or _same(first, filled):
             continue
         said = _wrong(filled, judge, forced=False) or _wrong(first, judge, forced=False)
         if said is not None:
-            return _told(_ProbeLaunch(Surroundings(fill=fill), frozenset()), said)
+            return _told(_ProbeLaunch(LaunchEnvironment(fill=fill), frozenset()), said)
     return None
 
 
@@ -212,7 +212,7 @@ def _launched(
 ) -> RunResult | None:
     """Makes a launch; returns None if it exceeds the emulator's limits or does not finish within the step limit."""
     changed = replace(
-        run, surroundings=probe.surroundings, check=check, count=False, key=None, executed=False,
+        run, environment=probe.environment, check=check, count=False, key=None, executed=False,
         schedule_seed=run.schedule_seed if probe.schedule is None else probe.schedule,
         step_limit=limit or run.step_limit,
     )  # fmt: skip
@@ -233,7 +233,7 @@ def _wrong(result: RunResult, judge: Judge, *, forced: bool) -> str | None:
     return judge(result)
 
 
-def _varied(found: Dependence, usual: Surroundings, target: Target, blocks: int) -> Iterator[_ProbeLaunch]:
+def _varied(found: Dependence, usual: LaunchEnvironment, target: Target, blocks: int) -> Iterator[_ProbeLaunch]:
     """Yields launches with other special registers, array addresses or undefined registers.
 
     Each kind is varied only if the outputs may depend on it.
@@ -251,7 +251,7 @@ def _varied(found: Dependence, usual: Surroundings, target: Target, blocks: int)
             yield _ProbeLaunch(replace(usual, fill=fill), frozenset())
 
 
-def _registers(found: Dependence, sms: int, blocks: int) -> Iterator[Surroundings]:
+def _registers(found: Dependence, sms: int, blocks: int) -> Iterator[LaunchEnvironment]:
     swept = min(max(-(-sms // max(blocks, 1)), 3), _MOST_SWEPT)
     for number in range(swept):
         there = max(sms >> (number % 2), 1)
@@ -263,16 +263,18 @@ def _registers(found: Dependence, sms: int, blocks: int) -> Iterator[Surrounding
         yield _with_registers(smid, sms, 0, (value + 1) % (1 << 64), (value, value + 1), step=0)
 
 
-def _with_registers(smid: int, sms: int, warp: int, grid: int, clock: tuple[int, int], step: int = 1) -> Surroundings:
+def _with_registers(
+    smid: int, sms: int, warp: int, grid: int, clock: tuple[int, int], step: int = 1
+) -> LaunchEnvironment:
     whole = 1 << 63
     specials = {
         "%smid": (smid, step, sms), "%nsmid": (sms, 0, whole), "%warpid": (warp, 1 + warp, 64), "%gridid": (grid % whole, 0, whole),
         "%nwarpid": (64, 0, whole),
     }  # fmt: skip
-    return Surroundings(specials, clock)
+    return LaunchEnvironment(specials, clock)
 
 
-def _forced(found: Dependence, usual: Surroundings, seen: dict[int, set[bool]]) -> Iterator[_ProbeLaunch]:
+def _forced(found: Dependence, usual: LaunchEnvironment, seen: dict[int, set[bool]]) -> Iterator[_ProbeLaunch]:
     """Yields launches with condition outcomes not seen so far: for each condition alone, then for all together.
 
     Forcing may reach conditions that were not reached before; all outcome combinations of the first few are tried.
@@ -290,9 +292,9 @@ def _forced(found: Dependence, usual: Surroundings, seen: dict[int, set[bool]]) 
         yield _ProbeLaunch(replace(usual, forced=forced), names, forced=True)
 
 
-def _told(probe: _ProbeLaunch, said: str) -> SurroundingsFinding:
-    if probe.surroundings.fill:
-        return SurroundingsFinding(
+def _told(probe: _ProbeLaunch, said: str) -> EnvironmentFinding:
+    if probe.environment.fill:
+        return EnvironmentFinding(
             FindingCode.UNINITIALISED_LOCAL,
             f"its outputs depend on what a variable holds before anything is assigned to it: {said}",
         )
@@ -302,7 +304,7 @@ def _told(probe: _ProbeLaunch, said: str) -> SurroundingsFinding:
     else:
         what = "where its arrays lie in memory (the bits of their addresses, or the distance between two of them)"
     when = "where a condition on it has its other outcome" if probe.forced else "where that is another"
-    return SurroundingsFinding(FindingCode.NONDETERMINISTIC, f"its outputs depend on {what}: {when}, {said}")
+    return EnvironmentFinding(FindingCode.NONDETERMINISTIC, f"its outputs depend on {what}: {when}, {said}")
 
 
 def _named(names: frozenset[str]) -> str:

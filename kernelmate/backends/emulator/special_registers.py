@@ -47,7 +47,7 @@ class Specials:
     """The special registers of one launch: arrays over the lanes where lanes differ, else numbers.
 
     `explicit` is 1 if the launch or the kernel gives the shape of a cluster. `workspace` is the address of the grid's
-    barrier variable; zero if the launch is not cooperative. `chosen` are values of `Surroundings.specials`.
+    barrier variable; zero if the launch is not cooperative. `chosen` are values of `LaunchEnvironment.specials`.
     """
 
     def __init__(

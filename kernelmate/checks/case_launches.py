@@ -23,13 +23,13 @@ from kernelmate.backends.base import (
     SupportsArrayComputing,
     SupportsPrefetch,
     UnsupportedInstruction,
-    small,
+    is_small_launch,
 )
-from kernelmate.backends.cuda.exchange import filled as filled_with
-from kernelmate.checks.alignment import Shift, shift_text, together
+from kernelmate.backends.cuda.exchange import filled_array as filled_with
+from kernelmate.checks.alignment import Shift, shift_text, shifted_together
+from kernelmate.checks.argument_values import check_passing, passed_arguments
 from kernelmate.checks.canonical import canonical
 from kernelmate.checks.inputs import DeviceMaker, draw, only_written
-from kernelmate.checks.passing import check_passing, passed_arguments
 from kernelmate.checks.pipelines import Observe, StageLauncher, loaded
 from kernelmate.checks.precision import Array, Arrays, is_inexact, module_of, on_device, words
 from kernelmate.checks.styles import NORMAL, InputStyle, narrow_inputs, styles_of
@@ -182,7 +182,7 @@ def plan(
     if listed:
         shots.append(PlannedLaunch(FIRST, NORMAL, 1, schedule + 15))
     if elements <= CHEAP_ELEMENTS and listed:
-        shots.append(PlannedLaunch(FIRST, NORMAL, 0, schedule, misalign=together(contract)))
+        shots.append(PlannedLaunch(FIRST, NORMAL, 0, schedule, misalign=shifted_together(contract)))
     return (*shots, *moved)
 
 
@@ -297,7 +297,7 @@ class Bench:
                 arguments[a.name] = ScalarArgument(a.name, value)
             else:
                 out, here = only_written(a), given[a.name]
-                data = poisoned(here, shot.poison) if out else here
+                data = poisoned_array(here, shot.poison) if out else here
                 moved = dict(shot.misalign).get(a.name, 0) // data.dtype.itemsize
                 written = a.direction != "in"
                 on = on_device(here)
@@ -333,7 +333,7 @@ class Bench:
         """Returns the launches of a pipeline's stages, and adds its temporaries to the arguments."""
         module = module_of(next((a.data for a in arguments.values() if isinstance(a, ArrayArgument)), None))
         arguments |= self._stages.temporaries(
-            size, lambda shape, dtype: poisoned(module.empty(shape, dtype), shot.poison)
+            size, lambda shape, dtype: poisoned_array(module.empty(shape, dtype), shot.poison)
         )
         observe = self.observe
         observed = None if observe is None or not count else lambda number: observe(number, size, shot)
@@ -350,7 +350,7 @@ class Bench:
             math.prod(shapes[a.name]) * numpy_dtype(a.dtype).itemsize for a in contract.args if a.shape is not None
         )
         try:
-            return small(self.shape(size), held)
+            return is_small_launch(self.shape(size), held)
         except ContractError:
             return False
 
@@ -360,7 +360,7 @@ class Bench:
             self._module.foresee(launches())
 
 
-def trusted(backend: Backend) -> Backend:
+def trusted_backend(backend: Backend) -> Backend:
     """Returns the backend for references and baselines, separate from kernels under judgement if possible."""
     return backend.trusted if isinstance(backend, SupportsArrayComputing) else backend
 
@@ -370,7 +370,7 @@ def bench_of(backend: Backend, task: JudgeTask, version: Version | None) -> Benc
     if version is None:
         return None
     try:
-        return Bench(trusted(backend), task, version)
+        return Bench(trusted_backend(backend), task, version)
     except UnsupportedInstruction:
         return None
 
@@ -382,7 +382,7 @@ def poison_byte(dtype: np.dtype[Any], poison: int) -> int:
     return (FLOAT_POISONS if is_inexact(dtype) else INTEGER_POISONS)[poison]
 
 
-def poisoned(array: Array, poison: int) -> Array:
+def poisoned_array(array: Array, poison: int) -> Array:
     """Returns a read-only array of the same shape and type, filled with a poison byte."""
     byte = poison_byte(array.dtype, poison)
     if on_device(array):
@@ -415,6 +415,14 @@ def still_poisoned(array: Array, poison: int) -> Array:
     # Reducing along so short an axis is many times slower than testing its only word.
     unchanged: Array = whole[..., 0] if whole.shape[-1] == 1 else whole.all(axis=-1)
     return unchanged
+
+
+def elements_at(contract: Contract, size: Size) -> int:
+    """Returns the number of elements of all arrays at a size; 0 if its shapes cannot be evaluated."""
+    try:
+        return elements_of(argument_shapes(contract, size).values())
+    except ContractError:
+        return 0
 
 
 def elements_of(shapes: Iterable[tuple[int, ...]]) -> int:

@@ -7,8 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from kernelmate.backends.emulator.bound import Tally
-from kernelmate.backends.emulator.decode import Decoded
+from kernelmate.backends.emulator.bound import InstructionCounts
+from kernelmate.backends.emulator.decode import DecodedKernel
 from kernelmate.backends.emulator.jit.access_stamps import StampWatch, fits, granule_shift, may_watch
 from kernelmate.backends.emulator.jit.layout import Checks
 from kernelmate.backends.emulator.machine import Machine
@@ -16,7 +16,7 @@ from kernelmate.backends.emulator.shadow import Slice, is_linear
 
 if TYPE_CHECKING:
     from kernelmate.backends.emulator.jit.program import NativeProgram
-    from kernelmate.backends.emulator.jit.refine import Refined
+    from kernelmate.backends.emulator.jit.refine import PartitionedKernel
 
 Mode = Literal["auto", "always", "never"]
 MODES: tuple[Mode, ...] = ("auto", "always", "never")
@@ -43,7 +43,7 @@ MOST_SUSPICIONS = 3
 _log = logging.getLogger(__name__)
 
 
-class Chooser:
+class NativeCodeDecision:
     """Decides on native code for the launches of one kernel.
 
     Args:
@@ -57,18 +57,18 @@ class Chooser:
     """
 
     def __init__(
-        self, decoded: Decoded, single: frozenset[str], addresses: Slice, text: str, *, hasty: bool = False
+        self, decoded: DecodedKernel, single: frozenset[str], addresses: Slice, text: str, *, hasty: bool = False
     ) -> None:
         self._addresses = addresses
         self._decoded = decoded
         self._single = single
         self._text = text
-        self._refined: Refined | None = None
+        self._refined: PartitionedKernel | None = None
         self._specials: frozenset[str] = frozenset()
         self._broken = False
         self._cost = COMPILING_S + COMPILING_A_STEP_S * len(decoded.steps)
         self._per_thread = self._per_batch = float(len(decoded.steps))
-        self._pace = Pace(NUMPY_S, NUMPY_A_CALL_S)
+        self._pace = NumpySpeed(NUMPY_S, NUMPY_A_CALL_S)
         self._spent, self._made = 0.0, 0
         self._native_s = 0.0
         steps = len(decoded.steps)
@@ -77,18 +77,18 @@ class Chooser:
         self.suspicions = 0
         self._watchable: bool | None = None
 
-    def learn(self, tally: Tally, threads: int, batches: int, *, exact: bool) -> None:
+    def learn(self, tally: InstructionCounts, threads: int, batches: int, *, exact: bool) -> None:
         """Learns from a launch's counts; `exact` is NumPy's part under exact checks."""
         self._per_thread, self._per_batch = tally.instructions / threads, tally.issued / batches
         if tally.seconds:
             seconds = tally.seconds / (EXACT_CHECKS_COST if exact else 1)
-            self._pace = Pace.of(tally.instructions, tally.issued, seconds)
+            self._pace = NumpySpeed.of(tally.instructions, tally.issued, seconds)
 
     def work(self, threads: int, batches: int) -> float:
         """Returns the CPU seconds that NumPy would need without checks, from earlier launches."""
         return self._pace.seconds(self._per_thread * threads, self._per_batch * batches)
 
-    def spend(self, tally: Tally) -> None:
+    def spend(self, tally: InstructionCounts) -> None:
         """Records a whole launch by NumPy."""
         self._spent += tally.seconds
         self._made += 1
@@ -185,14 +185,14 @@ class Chooser:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class NumpySpeed:
     """CPU seconds of an instruction in NumPy: per thread, and per call."""
 
     thread: float
     call: float
 
     @staticmethod
-    def of(instructions: float, issued: float, seconds: float) -> Pace:
+    def of(instructions: float, issued: float, seconds: float) -> NumpySpeed:
         """Returns the pace that explains a measured time.
 
         One time cannot determine two numbers, so the result is the smallest change of the defaults that explains it: a
@@ -200,7 +200,9 @@ class Pace:
         """
         threads, calls = NUMPY_S * instructions, NUMPY_A_CALL_S * issued
         more = (seconds - threads - calls) / (threads**2 + calls**2)
-        return Pace(NUMPY_S * max(1 + more * threads, LEAST_PACE), NUMPY_A_CALL_S * max(1 + more * calls, LEAST_PACE))
+        return NumpySpeed(
+            NUMPY_S * max(1 + more * threads, LEAST_PACE), NUMPY_A_CALL_S * max(1 + more * calls, LEAST_PACE)
+        )
 
     def seconds(self, instructions: float, issued: float) -> float:
         """Returns the time of thread-instructions and issued instructions."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from IPython.core.error import UsageError
 
-from kernelmate_widgets.failing import KernelFailed
+from kernelmate_widgets.error_display import KernelFailed
 from kernelmate_widgets.handle import KernelHandle
 
 pytest.importorskip("cupy", reason="CuPy is not installed: pip install cupy-cuda13x (it needs no GPU here)")

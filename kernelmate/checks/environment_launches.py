@@ -12,14 +12,14 @@ from kernelmate.backends.base import Run, RunResult
 from kernelmate.checks import perturbation
 from kernelmate.checks.answers import ExpectedOutputs
 from kernelmate.checks.canonical import canonical
+from kernelmate.checks.case_launches import CHEAP_ELEMENTS, Bench, elements_of
 from kernelmate.checks.case_records import CaseRecord
 from kernelmate.checks.causes import size_text
 from kernelmate.checks.compare import compare
 from kernelmate.checks.findings import VALUE_CODES, placed
-from kernelmate.checks.guards import surroundings
+from kernelmate.checks.guards import launch_environment
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.precision import Arrays, on_host
-from kernelmate.checks.trials import CHEAP_ELEMENTS, Bench, elements_of
 from kernelmate.records import Contract, Finding, FindingCode, JudgeTask, Size
 from kernelmate.source import argument_shapes
 
@@ -30,7 +30,7 @@ MOST_ELEMENTS = 1 << 20
 """Maximum number of elements over all arrays of a case that is launched again in the emulator."""
 
 
-def with_surroundings(
+def with_environment_findings(
     findings: Sequence[Finding],
     task: JudgeTask,
     bench: Bench,
@@ -49,18 +49,18 @@ def with_surroundings(
     by_chance = bench.on_hardware or any(f.code is FindingCode.STATEFUL for f in errors)
     if explained or ((errors or wrong) and not by_chance):
         return list(findings)
-    found = list(_surroundings_findings(task, bench, baseline, oracle, records))
+    found = list(_environment_findings(task, bench, baseline, oracle, records))
     if any(f.severity == "error" for f in found):
         return [*(f for f in findings if f not in errors), *found]
     return [*findings, *found]
 
 
-def _surroundings_findings(
+def _environment_findings(
     task: JudgeTask, bench: Bench, baseline: Bench | None, oracle: Oracle, records: Sequence[CaseRecord]
 ) -> Iterator[Finding]:
     """Yields findings for environment values that a version depends on and its baseline does not."""
     version, contract = bench.version, oracle.contract
-    found = surroundings.reached(version, contract)
+    found = launch_environment.reaching_values(version, contract)
     if found is None and not task.twins:
         return
     suited = _suited(contract, oracle, records)
@@ -77,15 +77,15 @@ def _surroundings_findings(
         judge, run = _OutputCheck(answer, contract, size, here), bench.launch(size, shot, here)
         said = None
         if number < MOST_CASES:
-            said = None if found is None else surroundings.find(version, found, run, task.target, judge)
+            said = None if found is None else launch_environment.find(version, found, run, task.target, judge)
             for twin in task.twins:
                 if twin.arch is not None:
-                    said = said or surroundings.find_in_twin(version, twin, run, task.target, judge)
+                    said = said or launch_environment.find_in_twin(version, twin, run, task.target, judge)
         # Unoptimised code executes up to forty times the instructions, and uninitialised reads do not depend on the
         # size.
         for twin in list(unoptimised):
-            with suppress(surroundings.TooLong):
-                said = said or surroundings.find_in_twin(version, twin, run, task.target, judge)
+            with suppress(launch_environment.TooLong):
+                said = said or launch_environment.find_in_twin(version, twin, run, task.target, judge)
                 unoptimised.remove(twin)
         if said is not None:
             if baseline is None or not _as_well(task, baseline, contract, baseline.launch(size, shot, here), judge):
@@ -96,8 +96,8 @@ def _surroundings_findings(
 
 def _as_well(task: JudgeTask, baseline: Bench, contract: Contract, run: Run, judge: _OutputCheck) -> bool:
     """Returns True if the baseline depends on its environment too."""
-    found = surroundings.reached(baseline.version, contract)
-    return found is not None and surroundings.find(baseline.version, found, run, task.target, judge) is not None
+    found = launch_environment.reaching_values(baseline.version, contract)
+    return found is not None and launch_environment.find(baseline.version, found, run, task.target, judge) is not None
 
 
 def _suited(contract: Contract, oracle: Oracle, records: Sequence[CaseRecord]) -> list[CaseRecord]:

@@ -1,4 +1,4 @@
-"""How a cell shows errors: rejected kernels and refused inputs without a traceback, others at the user's line."""
+"""Display of errors in a cell: rejected kernels and refused inputs without a traceback, others at the user's line."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class KernelFailed(CellFailed):
         return f"{type(self).__name__}: {(as_ansi if color else as_text)(*views, width=WIDTH)}"
 
 
-class Stopped(CellFailed):
+class InputRefused(CellFailed):
     """An input other than the kernel needs a change: a contract, the reference, or this machine."""
 
     def __init__(self, error: KernelmateError) -> None:
@@ -117,7 +117,7 @@ def reports_errors(work: Callable[..., Any]) -> Callable[..., Any]:
         except UsageError as error:
             raise CellUsageError(str(error)) from None
         except KernelmateError as error:
-            raise Stopped(_by_its_name(error)) from None
+            raise InputRefused(_by_its_name(error)) from None
 
     return wrapped
 

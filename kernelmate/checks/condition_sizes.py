@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from kernelmate.checks.alignment import together
+from kernelmate.checks.alignment import shifted_together
 from kernelmate.checks.sizes import USUAL, key_of, threads_at, usable
 from kernelmate.errors import ContractError
 from kernelmate.records import Contract, LaunchShape, Size
@@ -79,7 +79,7 @@ class SizeLookup:
         if argument is None:
             return None
         if argument.shape is not None:
-            return dict(together(self.contract))[argument.name] if self.moved else None
+            return dict(shifted_together(self.contract))[argument.name] if self.moved else None
         if name.startswith("&"):
             return None
         try:

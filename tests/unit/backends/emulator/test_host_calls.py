@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import RunResult
-from kernelmate.backends.emulator.hostcalls import MOST_PRINTED, format_line
+from kernelmate.backends.emulator.host_calls import MOST_PRINTED, format_line
 from kernelmate.records import Compiled
 
 

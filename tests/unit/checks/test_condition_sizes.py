@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kernelmate.checks.alignment import MOST_OF_EVERY, MOST_SHIFTS, every_shift, shift_text, shifts_of, together
-from kernelmate.checks.directed import MOST_DIRECTED, directed_sizes
+from kernelmate.checks.alignment import MOST_OF_EVERY, MOST_SHIFTS, every_shift, shift_text, shifted_together, shifts_of
+from kernelmate.checks.condition_sizes import MOST_DIRECTED, directed_sizes
 from kernelmate.checks.size_plan import tried_sizes
 from kernelmate.checks.sizes import covering_sizes, own_sizes
 from kernelmate.records import Argument, Contract
@@ -90,7 +90,7 @@ def test_base_pointers_are_moved_one_by_one_and_by_several_steps() -> None:
 
 def test_a_promised_alignment_is_kept() -> None:
     assert shifts_of(contract(NUMBERS, align=16)) == ()
-    assert together(contract(NUMBERS, align=16)) == (("x", 16), ("b", 16))
+    assert shifted_together(contract(NUMBERS, align=16)) == (("x", 16), ("b", 16))
     assert all(count % 8 == 0 for shift in shifts_of(contract(NUMBERS, align=8)) for _, count in shift)
 
 

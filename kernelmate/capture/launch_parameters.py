@@ -63,7 +63,7 @@ def aliases_of(launch: CapturedLaunch) -> tuple[int | None, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class PassedParameter:
+class LaunchParameter:
     """A parameter of the kernel: its number among those that are passed, its name, dtype, and whether it points to an array."""
 
     number: int
@@ -73,7 +73,7 @@ class PassedParameter:
     const: bool
 
 
-def passed_parameters(kernel: Kernel, launches: Sequence[CapturedLaunch]) -> list[PassedParameter]:
+def passed_parameters(kernel: Kernel, launches: Sequence[CapturedLaunch]) -> list[LaunchParameter]:
     """Returns the kernel's parameters as its launches passed them.
 
     Raises:
@@ -110,7 +110,7 @@ def passed_parameters(kernel: Kernel, launches: Sequence[CapturedLaunch]) -> lis
                 file=kernel.unit.path,
                 hint="The launches were recorded; write the contract by hand (docs/contract.md, Structs).",
             )
-        found.append(PassedParameter(number, one.name, dtype, pointer, one.const))
+        found.append(LaunchParameter(number, one.name, dtype, pointer, one.const))
     return found
 
 
@@ -125,7 +125,7 @@ def _dtype(parameter: Parameter, given: str | None, pointer: bool) -> str | None
     return given if pointer and bits and same else own
 
 
-def alias_targets(launch: CapturedLaunch, parameters: Sequence[PassedParameter]) -> dict[int, int]:
+def alias_targets(launch: CapturedLaunch, parameters: Sequence[LaunchParameter]) -> dict[int, int]:
     """Returns for each parameter that is an alias the one before it whose array it shares, which may be written."""
     targets: dict[int, int] = {}
     heads: dict[int, int] = {}
@@ -138,7 +138,7 @@ def alias_targets(launch: CapturedLaunch, parameters: Sequence[PassedParameter])
     return targets
 
 
-def buffer_of(launch: CapturedLaunch, one: PassedParameter) -> CapturedBuffer:
+def buffer_of(launch: CapturedLaunch, one: LaunchParameter) -> CapturedBuffer:
     """Returns the memory that a pointer parameter points to in a launch.
 
     Raises:
@@ -153,7 +153,7 @@ def buffer_of(launch: CapturedLaunch, one: PassedParameter) -> CapturedBuffer:
     return buffer
 
 
-def scalar_of(launch: CapturedLaunch, one: PassedParameter) -> Any:
+def scalar_of(launch: CapturedLaunch, one: LaunchParameter) -> Any:
     """Returns the value of a number as the kernel gets it.
 
     CuPy passes the bytes of what the program gives, and the kernel reads as many as its type has; Numba converts the value.
@@ -185,7 +185,7 @@ def last_change(buffer: CapturedBuffer) -> int:
 
 
 def output_tolerance(
-    parameters: Sequence[PassedParameter], arrays: Mapping[str, Argument], launches: Sequence[CapturedLaunch]
+    parameters: Sequence[LaunchParameter], arrays: Mapping[str, Argument], launches: Sequence[CapturedLaunch]
 ) -> Tolerance | None:
     """Returns a tolerance for floating-point outputs; None without any.
 

@@ -50,7 +50,7 @@ def state_of(pending: Array, expected: Array, parity: Array, transactions: Array
     return np.asarray(low)
 
 
-def after(state: Array, arrivals: Array) -> Array:
+def after_arrivals(state: Array, arrivals: Array) -> Array:
     """Returns the states after this number of single arrivals, at barriers that expect no bytes."""
     pending = pending_of(state).astype(np.int64)
     expected = np.maximum(expected_of(state).astype(np.int64), 1)

@@ -18,21 +18,21 @@ from kernelmate.records import MetricName, Objective, Size, Speedup, Timing, Ver
 from kernelmate.suggest.codec.applicable import Offer, Step, candidates
 from kernelmate.suggest.codec.base import NotEncodable, Question, UndecodableAnswer
 from kernelmate_training.corpus.choosing import (
-    Asking,
     Choice,
+    MetricQuestion,
     asking_of,
     choose,
     close,
     cost_of,
-    gained,
-    onward,
-    possible,
+    improvable_metrics,
+    improvement_factor,
+    next_rewrites,
     with_times,
 )
 from kernelmate_training.corpus.drafting import Family
 from kernelmate_training.corpus.examples import actions_of, change_row, offers_of, repair_row, written
 from kernelmate_training.corpus.groups import Group, Pair, Repair, draw_prompt, make_group
-from kernelmate_training.corpus.journal import Studied
+from kernelmate_training.corpus.journal import GroupResult
 from kernelmate_training.corpus.judging import NOT_TIMED, TURNS, Judge, Judged, Rounds, seed_of
 from kernelmate_training.examples import question_of
 from kernelmate_training.overlap import NEAR, Overlaps
@@ -122,7 +122,7 @@ TRIED = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Mending:
+class RepairedVersion:
     """A repair: its step, its judged version, and its reason."""
 
     step: Step
@@ -130,7 +130,7 @@ class Mending:
     why: str
 
 
-def mended(judge: Judge, question: Question, original: str) -> tuple[tuple[Offer, ...], Mending | None]:
+def repairs_of(judge: Judge, question: Question, original: str) -> tuple[tuple[Offer, ...], RepairedVersion | None]:
     """Returns the repairs that apply, and the first whose version is correct; None if there is none.
 
     Args:
@@ -154,7 +154,7 @@ def mended(judge: Judge, question: Question, original: str) -> tuple[tuple[Offer
     for name, number, candidate in (back or turns)[:TRIED]:
         judged = judge.judge(candidate.kernel.unit.text)
         if judged.right:
-            return offers, Mending((name, number), judged, candidate.why)
+            return offers, RepairedVersion((name, number), judged, candidate.why)
     return offers, None
 
 
@@ -199,10 +199,10 @@ def draw_group(family: Family, number: int, seed: int) -> Group:
     return make_group(family.draw(rng), rng, number, own % 2**31)
 
 
-def study(judge: Judge, family: Family, number: int, seed: int) -> Studied:
+def study(judge: Judge, family: Family, number: int, seed: int) -> GroupResult:
     """Draws a group and judges it."""
     group = draw_group(family, number, seed)
-    found = Studied(number, family.name)
+    found = GroupResult(number, family.name)
     # With a GPU, only some groups are emulated at the headline; the others are counted at their odd size.
     judge.begin(group.seed, headline=judge.gpu is None or group.seed % HEADLINES == 0)
     if any(_near(text) for text in group.texts):
@@ -224,7 +224,7 @@ class _Study:
     size: Size | None
     other: Size | None
 
-    def __init__(self, judge: Judge, family: Family, group: Group, found: Studied) -> None:
+    def __init__(self, judge: Judge, family: Family, group: Group, found: GroupResult) -> None:
         self.judge, self.family, self.group, self.found = judge, family, group, found
         self.rng = Random(seed_of("study", group.seed))  # noqa: S311
         self.judged_on = "emulated" if judge.gpu is None else "measured"
@@ -276,7 +276,7 @@ class _Study:
                 self._question(pair, self.size)
         if "time" in pairs and others and self.other is not None and not self.enough:
             self._question(self._pair(before, "time"), self.other)
-        for metric in possible(self.judged[before], self.rng) if others else ():
+        for metric in improvable_metrics(self.judged[before], self.rng) if others else ():
             if not others or self.enough:
                 return
             if metric not in pairs:
@@ -296,14 +296,14 @@ class _Study:
             self._edit(pair, before, taught=taught)
         return asking is not None
 
-    def _choices(self, asking: Asking, before: Judged, size: Size | None) -> list[Choice]:
+    def _choices(self, asking: MetricQuestion, before: Judged, size: Size | None) -> list[Choice]:
         """Returns correct and better options, the best first; sometimes the first one has a second step."""
         choices = choose(self.judge, asking, before, size)
         self.found.tried += len(asking.options)
         if not choices or asking.metric == "accuracy" or self.rng.random() >= TWO_STEPS or self.enough:
             return choices
         best = choices[0]
-        then = onward(asking, best)
+        then = next_rewrites(asking, best)
         if then is None:
             return choices
         self.found.tried += len(then.options)
@@ -314,7 +314,7 @@ class _Study:
         was = cost_of(asking.metric, best.judged.verdict)
         if step.rounds is not None and asking.metric == "time":
             was = step.rounds[0].median_us
-        if was is None or gained(step, was) < WORTH:
+        if was is None or improvement_factor(step, was) < WORTH:
             return choices
         if best.rounds is not None and size is not None:
             timed = with_times(self.judge, before, [step], size, TURNS)
@@ -384,7 +384,7 @@ class _Study:
         self.found.failing += 1
         original = self.judged[repair.after]
         row = repair_row(self.group, self.family, repair, broken, original, self.judged_on)
-        offers, mending = mended(self.judge, question_of(row), original.text)
+        offers, mending = repairs_of(self.judge, question_of(row), original.text)
         if mending is not None and not _near(mending.judged.text):
             row = repair_row(self.group, self.family, repair, broken, mending.judged, self.judged_on)
             row["author"] = f"recipe:{mending.step[0]}"

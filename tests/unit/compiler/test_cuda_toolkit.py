@@ -1,4 +1,4 @@
-"""Which CUDA compiles, and whose headers it sees."""
+"""Selection of the CUDA installation that compiles, and of the headers that it includes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from kernelmate.compiler import places
+from kernelmate.compiler import cuda_toolkit
 from kernelmate.errors import CompilerUnavailable
 
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[dict[str, str]], None]]:
     """Pretend that these distributions, and no others, are installed."""
-    caches = (places.cuda_major, places.compiler_version, places.header_versions)
+    caches = (cuda_toolkit.cuda_major, cuda_toolkit.compiler_version, cuda_toolkit.header_versions)
 
     def pretend(wheels: dict[str, str]) -> None:
         def version(name: str) -> str:
@@ -55,18 +55,20 @@ def test_the_compiler_is_the_one_whose_code_cupy_can_load(
     installed: Callable[[dict[str, str]], None], wheels: dict[str, str], major: int, version: str
 ) -> None:
     installed(wheels)
-    assert places.cuda_major() == major
-    assert places.compiler_version() == version
-    assert all(("cu12" in name) == (major == 12) for name in places.header_versions() if name.startswith("nvidia"))
+    assert cuda_toolkit.cuda_major() == major
+    assert cuda_toolkit.compiler_version() == version
+    assert all(
+        ("cu12" in name) == (major == 12) for name in cuda_toolkit.header_versions() if name.startswith("nvidia")
+    )
 
 
 def test_no_compiler_is_said_with_what_to_install(
     installed: Callable[[dict[str, str]], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed({})
-    monkeypatch.setattr(places, "library_version", lambda: None)
+    monkeypatch.setattr(cuda_toolkit, "library_version", lambda: None)
     with pytest.raises(CompilerUnavailable, match="pip install cuda-bindings nvidia-cuda-nvrtc"):
-        places.compiler_version()
+        cuda_toolkit.compiler_version()
 
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -130,16 +132,16 @@ def test_neither_wheels_nor_a_toolkit_is_said_with_what_to_install(without_wheel
 @pytest.fixture
 def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, str], Path]]:
     """Make a toolkit's folder and name it by `CUDA_HOME`; a header can be left out."""
-    caches = (places.header_root, places.header_versions, places.system_includes)
+    caches = (cuda_toolkit.header_root, cuda_toolkit.header_versions, cuda_toolkit.system_includes)
 
     def make(version: int, lacking: str = "") -> Path:
-        for name in ("cuda_runtime.h", "cuda_runtime_api.h", *places._WHOLE):
+        for name in ("cuda_runtime.h", "cuda_runtime_api.h", *cuda_toolkit._WHOLE):
             if name != lacking:
                 file = tmp_path / "include" / name
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(f"#define CUDART_VERSION {version}\n")
         monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-        monkeypatch.delenv(places.ROOT_VARIABLE, raising=False)
+        monkeypatch.delenv(cuda_toolkit.ROOT_VARIABLE, raising=False)
         for cache in caches:
             cache.cache_clear()
         return tmp_path
@@ -150,10 +152,10 @@ def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
 
 def test_headers_come_from_the_toolkit_alone(toolkit: Callable[..., Path]) -> None:
-    folder = toolkit(places.cuda_major() * 1000 + 20)
-    assert places.header_root().toolkit == folder
-    assert places.system_includes() == (str(folder / "include"),)
-    assert places.header_versions() == (f"toolkit {places.cuda_major()}.2 {folder}",)
+    folder = toolkit(cuda_toolkit.cuda_major() * 1000 + 20)
+    assert cuda_toolkit.header_root().toolkit == folder
+    assert cuda_toolkit.system_includes() == (str(folder / "include"),)
+    assert cuda_toolkit.header_versions() == (f"toolkit {cuda_toolkit.cuda_major()}.2 {folder}",)
 
 
 @pytest.mark.parametrize(
@@ -162,19 +164,19 @@ def test_headers_come_from_the_toolkit_alone(toolkit: Callable[..., Path]) -> No
 def test_headers_come_from_the_wheels_alone_where_the_toolkit_does_not_fit(
     toolkit: Callable[..., Path], major: int, lacking: str, says: str
 ) -> None:
-    folder = toolkit((places.cuda_major() + major) * 1000, lacking)
-    root = places.header_root()
+    folder = toolkit((cuda_toolkit.cuda_major() + major) * 1000, lacking)
+    root = cuda_toolkit.header_root()
     assert root.toolkit is None
     assert says in root.reason
-    assert places.system_includes()
-    assert not any(Path(path).is_relative_to(folder) for path in places.system_includes())
+    assert cuda_toolkit.system_includes()
+    assert not any(Path(path).is_relative_to(folder) for path in cuda_toolkit.system_includes())
 
 
 def test_the_place_of_headers_can_be_named(toolkit: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = toolkit(places.cuda_major() * 1000)
-    monkeypatch.setenv(places.ROOT_VARIABLE, "wheels")
-    places.header_root.cache_clear()
-    assert places.header_root().toolkit is None
-    monkeypatch.setenv(places.ROOT_VARIABLE, str(folder))
-    places.header_root.cache_clear()
-    assert places.header_root().toolkit == folder
+    folder = toolkit(cuda_toolkit.cuda_major() * 1000)
+    monkeypatch.setenv(cuda_toolkit.ROOT_VARIABLE, "wheels")
+    cuda_toolkit.header_root.cache_clear()
+    assert cuda_toolkit.header_root().toolkit is None
+    monkeypatch.setenv(cuda_toolkit.ROOT_VARIABLE, str(folder))
+    cuda_toolkit.header_root.cache_clear()
+    assert cuda_toolkit.header_root().toolkit == folder

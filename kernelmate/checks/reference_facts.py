@@ -21,7 +21,7 @@ import numpy as np
 import platformdirs
 
 from kernelmate.checks.evaluations import Expected, Reference
-from kernelmate.checks.extrapolation import Law, OutputLaw, law_of
+from kernelmate.checks.extrapolation import OutputLaw, ToleranceLaw, law_of
 from kernelmate.checks.precision import Array, Arrays, is_inexact, on_host
 from kernelmate.checks.sizes import SmallSizes, own_sizes, small_sizes
 from kernelmate.checks.styles import NORMAL, UNIFORM, InputStyle
@@ -80,7 +80,7 @@ class ReferenceFacts:
         seconds: pairs of elements and duration of one evaluation on the host.
     """
 
-    law: Law
+    law: ToleranceLaw
     device: bool
     seconds: tuple[tuple[int, float], ...]
 
@@ -98,7 +98,7 @@ class ReferenceFacts:
         return float(long * (elements / max(more, 1)) ** min(max(growth, 1.0), 2.0))
 
 
-def kept(key: Hashable, make: Callable[[], ReferenceFacts]) -> ReferenceFacts:
+def stored_facts(key: Hashable, make: Callable[[], ReferenceFacts]) -> ReferenceFacts:
     """Returns facts stored under a key by this or another process; else computes and stores them.
 
     The key covers everything that the facts depend on.
@@ -150,7 +150,7 @@ def learn(
     return ReferenceFacts(law, device, seconds)
 
 
-def usual_law(contract: Contract, size: Size) -> Law:
+def usual_law(contract: Contract, size: Size) -> ToleranceLaw:
     """Returns a default law for sizes that cannot be reduced; it counts the longest input axis as terms."""
     shapes = argument_shapes(contract, size)
     longest = max(
@@ -158,7 +158,7 @@ def usual_law(contract: Contract, size: Size) -> Law:
         default=1,
     )
     outputs = (a.name for a in contract.args if a.direction in ("out", "inout"))
-    return Law(dict(size), min(float(MOST_TERMS), float(longest)), {}, {
+    return ToleranceLaw(dict(size), min(float(MOST_TERMS), float(longest)), {}, {
         name: OutputLaw("size", 0.3, 2.0, 1.0, math.inf, {}, math.inf) for name in outputs
     })  # fmt: skip
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernelmate.backends.base import MOST_PRINTED
-from kernelmate.backends.emulator.findings import Stop
+from kernelmate.backends.emulator.findings import LaunchStopped
 from kernelmate.backends.emulator.lanes import Group
-from kernelmate.backends.emulator.link import Linked
+from kernelmate.backends.emulator.link import LinkedKernel
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.operations import Assert, Print
 from kernelmate.backends.emulator.program import Position
@@ -37,7 +37,7 @@ class _ArgumentReader:
         return _string(self.machine, self.lane, address)
 
 
-def bind_print(operation: Print, machine: Machine, linked: Linked, position: Position | None) -> Bound:
+def bind_print(operation: Print, machine: Machine, linked: LinkedKernel, position: Position | None) -> Bound:
     """Binds `vprintf`: prints each lane's line in slot order. Beyond the limit the launch ends with a finding."""
     places = [linked.local[name].offset for name in (operation.format, operation.values)]
 
@@ -49,7 +49,7 @@ def bind_print(operation: Print, machine: Machine, linked: Linked, position: Pos
                 machine.findings.report(
                     FindingCode.OUTPUT_FLOOD, position, lanes, lambda: f"prints more than {MOST_PRINTED} bytes"
                 )
-                raise Stop
+                raise LaunchStopped
             form, values = (_parameter(machine, int(lane), place, "<Q") for place in places)
             reader = _ArgumentReader(machine, int(lane), values)
             text = format_line(reader.string_at(form), reader.value_at, reader.string_at)
@@ -60,7 +60,7 @@ def bind_print(operation: Print, machine: Machine, linked: Linked, position: Pos
     return run
 
 
-def bind_assert(operation: Assert, machine: Machine, linked: Linked, position: Position | None) -> Bound:
+def bind_assert(operation: Assert, machine: Machine, linked: LinkedKernel, position: Position | None) -> Bound:
     """Binds `__assertfail`: reports the failed condition, and ends the launch."""
     places = [linked.local[name].offset for name in operation.variables[:4]]
 
@@ -73,7 +73,7 @@ def bind_assert(operation: Assert, machine: Machine, linked: Linked, position: P
         machine.findings.report(
             FindingCode.TRAP, position, lanes, lambda: f"assertion {message!r} of line {line} failed"
         )
-        raise Stop
+        raise LaunchStopped
 
     return run
 

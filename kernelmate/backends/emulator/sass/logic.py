@@ -33,7 +33,7 @@ def low(total: Array) -> Array:
     return (total & LOW).astype(np.uint32)
 
 
-def kept(op: SassOp, *results: Read | None) -> Compute:
+def result_registers(op: SassOp, *results: Read | None) -> Compute:
     """Returns the result operands that are registers."""
     kept = [read for text, read in zip(op.outputs, results, strict=False) if text not in {"PT", "UPT", "RZ", "URZ"}]
     if len(kept) != len(op.results) or None in kept:
@@ -42,7 +42,7 @@ def kept(op: SassOp, *results: Read | None) -> Compute:
     return lambda values: tuple(read(values) for read in reads)
 
 
-def both(op: SassOp, total: Callable[[Values], Array]) -> Compute:
+def store_pair(op: SassOp, total: Callable[[Values], Array]) -> Compute:
     """Stores a result of 64 bits in a pair of registers."""
     if len(op.results) != 2 or len(op.outputs) != 1:
         raise Unknown(f"a form of {op.opcode} that is not modelled")
@@ -72,8 +72,8 @@ def logic(op: SassOp, frame: ConstantBank) -> Compute:
         return _by_table(table, first(values), second(values), third(values))
 
     if len(op.outputs) == 2:
-        return kept(op, lambda values: computed(values) != 0, computed)
-    return kept(op, computed)
+        return result_registers(op, lambda values: computed(values) != 0, computed)
+    return result_registers(op, computed)
 
 
 def _by_table(table: int, first: Array, second: Array, third: Array) -> Array:
@@ -94,7 +94,7 @@ def predicate_logic(op: SassOp, frame: ConstantBank) -> Compute:
     reads = [
         lambda values, table=table: _by_table(table, first(values), second(values), third(values)) for table in tables
     ]
-    return kept(op, *reads)
+    return result_registers(op, *reads)
 
 
 def compare(op: SassOp, frame: ConstantBank) -> Compute:
@@ -126,7 +126,7 @@ def compare(op: SassOp, frame: ConstantBank) -> Compute:
             result = strict | (left == right) & lower(values)
         return result
 
-    return kept(
+    return result_registers(
         op,
         lambda values: join(holds(values), joined(values)),
         lambda values: join(~holds(values), joined(values)),
@@ -136,10 +136,10 @@ def compare(op: SassOp, frame: ConstantBank) -> Compute:
 def select(op: SassOp, frame: ConstantBank) -> Compute:
     """SEL: the first operand if the predicate holds, else the second."""
     first, second, chosen = word(op.inputs[0], frame), word(op.inputs[1], frame), truth(op.inputs[2])
-    return kept(op, lambda values: np.where(chosen(values), first(values), second(values)))
+    return result_registers(op, lambda values: np.where(chosen(values), first(values), second(values)))
 
 
-def least(op: SassOp, frame: ConstantBank) -> Compute:
+def minimum_or_maximum(op: SassOp, frame: ConstantBank) -> Compute:
     """IMNMX: the smaller operand if the predicate is true, else the larger."""
     first, second, smaller = word(op.inputs[0], frame), word(op.inputs[1], frame), truth(op.inputs[2])
     unsigned = "U32" in op.modifiers
@@ -151,7 +151,7 @@ def least(op: SassOp, frame: ConstantBank) -> Compute:
         before = left < right if unsigned else left.view(np.int32) < right.view(np.int32)
         return np.where(before == smaller(values), left, right)
 
-    return kept(op, computed)
+    return result_registers(op, computed)
 
 
 def pack_predicates(op: SassOp, frame: ConstantBank) -> Compute:
@@ -168,16 +168,16 @@ def pack_predicates(op: SassOp, frame: ConstantBank) -> Compute:
             result = result | predicate(values).astype(np.uint32) << np.uint32(index)
         return result
 
-    return kept(op, computed)
+    return result_registers(op, computed)
 
 
 def move(op: SassOp, frame: ConstantBank) -> Compute:
     """MOV, and R2UR, whose lanes the compiler knows to be uniform."""
     if "64" in op.modifiers:
-        return both(op, wide(op.inputs[0], frame))
+        return store_pair(op, wide(op.inputs[0], frame))
     if not {"U32"} >= set(op.modifiers):
         raise ValueError
-    return kept(op, word(op.inputs[0], frame))
+    return result_registers(op, word(op.inputs[0], frame))
 
 
 def load_constant(op: SassOp, frame: ConstantBank) -> Compute:
@@ -218,7 +218,7 @@ def permute(op: SassOp, frame: ConstantBank) -> Compute:
             result = result | np.where(pick > 7, signs, byte) << np.uint64(8 * index)
         return low(result)
 
-    return kept(op, computed)
+    return result_registers(op, computed)
 
 
 def packed_constant(op: SassOp, frame: ConstantBank) -> Compute:
@@ -226,4 +226,4 @@ def packed_constant(op: SassOp, frame: ConstantBank) -> Compute:
     del frame
     if tuple(text.lstrip("-") for text in op.inputs[:2]) != ("RZ", "RZ") or len(op.inputs) != 4:
         raise Unknown(f"{op.opcode}, which depends on data or is not modelled")
-    return kept(op, halves(*op.inputs[2:]))
+    return result_registers(op, halves(*op.inputs[2:]))

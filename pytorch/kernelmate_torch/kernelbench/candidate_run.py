@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
+from kernelmate_torch.kernelbench.audited_task import Subject, tensors_of
 from kernelmate_torch.kernelbench.exchange import digest, read_tensor, tensors_in, write_tensor
 from kernelmate_torch.kernelbench.records import CandidateRun, CaseFiles, CaseResult, TaskFinding
-from kernelmate_torch.kernelbench.subject import Subject, tensors_of
-from kernelmate_torch.kernelbench.tampering import Watched
+from kernelmate_torch.kernelbench.tampering import PytorchSnapshot
 from kernelmate_torch.loading import MODULE_NAME, module_of, refusal_of
 
 GPU_WORDS = ("cuda", "nvidia", "gpu", "triton", "nvcc")
@@ -77,7 +77,7 @@ def run_candidate(
         scratch: the folder that results are written to.
         device: where it runs.
     """
-    watched = Watched()
+    watched = PytorchSnapshot()
     try:
         new, findings = make_candidate(path, subject, device)
     except LoadFailed as error:

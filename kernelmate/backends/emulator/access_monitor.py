@@ -3,7 +3,7 @@
 Bytes that a `wgmma.mma_async` may still read must not be written: a write is ordered if some thread of the warpgroup has
 waited for the product's group (`wgmma.wait_group`), and the wait happens before the write (PTX ISA 8.7,
 wgmma.wait_group). The fence that a store and a product need between them is checked with those of bulk copies (`races`,
-`transfers`).
+`async_proxy`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 
 from kernelmate.backends.emulator.access_history import AccessHistory
 from kernelmate.backends.emulator.findings import Race, at_line, plural
+from kernelmate.backends.emulator.happens_before import NEVER, STAMP_SHIFT, Order
 from kernelmate.backends.emulator.lanes import WARPGROUP
-from kernelmate.backends.emulator.machine import Machine, Site, Windowed
+from kernelmate.backends.emulator.machine import Machine, MemoryInstruction, Windowed
 from kernelmate.backends.emulator.memory import Buffer
-from kernelmate.backends.emulator.order import NEVER, STAMP_SHIFT, Order
 from kernelmate.backends.emulator.races import Access, RaceDetector, Region
 from kernelmate.backends.emulator.types import Array
 from kernelmate.backends.emulator.visibility import MOST_EVENTS
@@ -49,7 +49,7 @@ class ProductReads:
             self._groups.fill(-1)
         self.any = False
 
-    def note(self, site: Site, lanes: Array, places: Array) -> None:
+    def note(self, site: MemoryInstruction, lanes: Array, places: Array) -> None:
         """Records reads of chunks at some bytes of all blocks' shared memory, by the warpgroups of `lanes`."""
         self.any = True
         warpgroups = self._machine.lanes.warpgroup[lanes]
@@ -57,7 +57,7 @@ class ProductReads:
         self._groups[at] = self._order.products.open_group[warpgroups]
         self._sites[at] = site.number
 
-    def check_write(self, site: Site, lanes: Array, places: Array) -> None:
+    def check_write(self, site: MemoryInstruction, lanes: Array, places: Array) -> None:
         """Reports writes of some lanes to bytes that a product may still read."""
         chunks = places >> _CHUNK_SHIFT
         for number in range(self._each):
@@ -96,7 +96,9 @@ class ProductReads:
         found[there] = self._order.happened_before(np.repeat(lanes, times), waits)
         return np.asarray(found.any(axis=1))
 
-    def _report_write(self, site: Site, product: Site, lane: int, place: int, times: int) -> None:
+    def _report_write(
+        self, site: MemoryInstruction, product: MemoryInstruction, lane: int, place: int, times: int
+    ) -> None:
         geometry = self._machine.lanes
         name, within, where = self._region.place(place)
         thread = int(geometry.thread[lane])
@@ -115,7 +117,7 @@ _GLOBAL_SHADOW_BYTES = 96 << 20
 """Maximum bytes of all buffers' shadows; buffers that need more are monitored in part."""
 
 
-def _in_turn(machine: Machine, site: Site, lanes: Array, offsets: Array) -> tuple[Array, Array]:
+def _in_turn(machine: Machine, site: MemoryInstruction, lanes: Array, offsets: Array) -> tuple[Array, Array]:
     """Returns lanes and offsets: sorted by order of execution for an atomic, unchanged for other accesses."""
     if site.action != "atomic" or machine.contention is None:
         return lanes, offsets
@@ -123,7 +125,7 @@ def _in_turn(machine: Machine, site: Site, lanes: Array, offsets: Array) -> tupl
     return lanes[turns], offsets[turns]
 
 
-def _synchronise(order: Order, site: Site, lanes: Array, keys: Sequence[int]) -> None:
+def _synchronise(order: Order, site: MemoryInstruction, lanes: Array, keys: Sequence[int]) -> None:
     """Lets a strong access publish and learn."""
     visibility = order.visibility
     if visibility is None or not site.scope:
@@ -153,7 +155,7 @@ class GlobalWatch:
         self._cached: dict[int, Array] = {}
         self._writable_bytes = sum(buffer.data.size for buffer in machine.memory.buffers if buffer.writable)
 
-    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+    def access(self, site: MemoryInstruction, lanes: Array, offsets: Array, values: Array | None) -> None:
         """Called when lanes access one buffer at these addresses, before a store takes effect."""
         buffer = self._machine.memory.at(int(offsets[0]))
         assert buffer is not None
@@ -175,7 +177,9 @@ class GlobalWatch:
         if site.synchronises and self._order.visibility is not None:
             _synchronise(self._order, site, lanes, offsets.tolist())
 
-    def _look_for_stale(self, buffer: Buffer, site: Site, within: Array, stale: Array, lanes: Array) -> None:
+    def _look_for_stale(
+        self, buffer: Buffer, site: MemoryInstruction, within: Array, stale: Array, lanes: Array
+    ) -> None:
         """Reports loads through the read-only cache of data that this launch writes, before or after them."""
         if site.action == "load":
             cached = self._cached.setdefault(buffer.origin, np.zeros(buffer.data.size + 16, bool))
@@ -218,7 +222,7 @@ class GlobalWatch:
         found = self._watched.get(buffer.origin)
         return None if found is None else found[0]
 
-    def _watch(self, buffer: Buffer, site: Site) -> tuple[AccessHistory, Region]:
+    def _watch(self, buffer: Buffer, site: MemoryInstruction) -> tuple[AccessHistory, Region]:
         found = self._watched.get(buffer.origin)
         if found is None:
             share = _GLOBAL_SHADOW_BYTES * buffer.data.size // self._writable_bytes
@@ -270,7 +274,7 @@ class SharedWatch:
     def _oldest(self) -> int:
         return self._order.start << STAMP_SHIFT
 
-    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+    def access(self, site: MemoryInstruction, lanes: Array, offsets: Array, values: Array | None) -> None:
         """Called when lanes access shared memory, before a store takes effect."""
         order, ledger = self._order, self._ledger
         if ledger is None:
@@ -296,14 +300,14 @@ class SharedWatch:
             _synchronise(order, site, lanes, (-1 - ((blocks << 32) + within)).tolist())
 
     @staticmethod
-    def _of_products(products: ProductReads, site: Site, lanes: Array, places: Array) -> None:
+    def _of_products(products: ProductReads, site: MemoryInstruction, lanes: Array, places: Array) -> None:
         """Records reads by `wgmma`, and checks writes to what it reads."""
         if site.proxy == "product":
             products.note(site, lanes, places)
         elif site.action != "load" and products.any:
             products.check_write(site, lanes, places)
 
-    def _look_for_empty(self, ledger: AccessHistory, site: Site, access: Access) -> None:
+    def _look_for_empty(self, ledger: AccessHistory, site: MemoryInstruction, access: Access) -> None:
         """Reports reads of shared memory that no thread of the block has written."""
         empty = ledger.writes.take(access.cells) < access.oldest
         if not empty.any():
@@ -358,7 +362,7 @@ class LocalWatch:
             rows = self._written[: len(self._written) - 16].reshape(-1, self._window.stride)
             rows[:, offset : offset + size] = True
 
-    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+    def access(self, site: MemoryInstruction, lanes: Array, offsets: Array, values: Array | None) -> None:
         """Checks an access of some lanes to local memory."""
         del values
         absolute = offsets.astype(np.int64) + self._bases[lanes]

@@ -20,7 +20,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_flatten
 
-from kernelmate_torch.comparing import drawn
+from kernelmate_torch.comparing import random_tensor
 from kernelmate_torch.kernelbench.tape import Change, Tape, Watcher, record
 from kernelmate_torch.loading import MODULE_NAME, LoadedModule, Refusal, load, refusal_of
 from kernelmate_torch.nesting import leaves
@@ -191,7 +191,7 @@ class Subject:
         """Returns inputs of another distribution, of the same shapes."""
         generator = torch.Generator().manual_seed(seed)
         return tuple(
-            drawn(one, list(one.shape), distribution, generator) if torch.is_tensor(one) else one
+            random_tensor(one, list(one.shape), distribution, generator) if torch.is_tensor(one) else one
             for one in self.own(CALIBRATION)
         )
 
@@ -223,7 +223,7 @@ class Subject:
 
     def misses(self, made: Outputs, wanted: Outputs) -> float:
         """Returns the largest deviation in tolerances: up to 1 passes."""
-        return misses(made, wanted, self.tolerance)
+        return tolerance_units(made, wanted, self.tolerance)
 
 
 def copies(inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -236,7 +236,7 @@ def tensors_of(returned: Any) -> Outputs:
     return tuple(one for one in tree_flatten(returned)[0] if torch.is_tensor(one))
 
 
-def misses(made: Outputs, wanted: Outputs, tolerance: tuple[float, float]) -> float:
+def tolerance_units(made: Outputs, wanted: Outputs, tolerance: tuple[float, float]) -> float:
     """Returns the largest |made - wanted| / (atol + rtol |wanted|), as `torch.allclose` judges: up to 1 passes.
 
     Elements are compared piece by piece, and none after the first piece with one over 1.

@@ -32,7 +32,7 @@ def recorder() -> LaunchRecorder | None:
 
 
 @dataclass(slots=True)
-class NotedLaunch:
+class ReportedLaunch:
     """One launch by a stand-in, as it is reported to the recorder.
 
     If records cannot be written, the reason is printed once, and the program continues without them.
@@ -50,7 +50,7 @@ class NotedLaunch:
     number: int | None = None
 
     @classmethod
-    def of(cls, facts: LaunchHeader, values: Sequence[Value]) -> NotedLaunch:
+    def of(cls, facts: LaunchHeader, values: Sequence[Value]) -> ReportedLaunch:
         """Returns the note of a launch that is about to be made."""
         noted = cls(facts, recorder())
         noted._guarded(lambda made: noted._begin(made, values))

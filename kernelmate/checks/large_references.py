@@ -9,11 +9,11 @@ import numpy as np
 from kernelmate.backends.base import Backend, UnsupportedInstruction
 from kernelmate.checks.answers import forget_device
 from kernelmate.checks.canonical import canonical
+from kernelmate.checks.case_launches import Bench, LaunchOutcome, PlannedLaunch, errors_of, trusted_backend
 from kernelmate.checks.evaluations import Expected, Reference
 from kernelmate.checks.findings import placed
-from kernelmate.checks.laws import ReferenceFacts
 from kernelmate.checks.precision import Arrays, module_of, on_device, on_host, wide
-from kernelmate.checks.trials import Bench, LaunchOutcome, PlannedLaunch, errors_of, trusted
+from kernelmate.checks.reference_facts import ReferenceFacts
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, JudgeTask, Size
 from kernelmate.source import numpy_dtype
@@ -119,7 +119,7 @@ def reference_bench(backend: Backend, task: JudgeTask) -> Bench | None:
     if version is None:
         return None
     try:
-        return Bench(trusted(backend), task, version)
+        return Bench(trusted_backend(backend), task, version)
     except UnsupportedInstruction as refusal:
         finding = placed(refusal.finding, version.unit)
         raise ReferenceFailed(
