@@ -202,8 +202,12 @@ _DEPENDENT_LAUNCH = {
         ("cudaTriggerProgrammaticLaunchCompletion", "launch_dependents"),
     )
 }
-RUNTIME_NAMES = frozenset(_DEPENDENT_LAUNCH)
-"""Functions of the device runtime that nvcc declares in every file (PTX ISA, griddepcontrol)."""
+_RUNTIME = _DEPENDENT_LAUNCH | {
+    "__assert_fail": "static __device__ __forceinline__ void __assert_fail(const char* text, const char* file, unsigned line, "
+    "const char* function) { __assertfail(text, file, line, function, 1); }\n",
+}
+RUNTIME_NAMES = frozenset(_RUNTIME)
+"""Functions of the device runtime that nvcc declares in every file (PTX ISA, griddepcontrol; crt/common_functions.h)."""
 
 _BASE_NAMES = words_of(
     "size_t ptrdiff_t nullptr_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t intptr_t uintptr_t "
@@ -470,7 +474,7 @@ def _parts(names: frozenset[str]) -> Iterator[str]:
     yield from (f"#define {name} {value}\n" for name, value in _MACROS.items() if name in names)
     by_name = _POSIX_TYPES | _DRIVER_TYPES | _CURAND_TYPES | _TYPEOF
     yield from (text for name, text in by_name.items() if name in names)
-    yield from (text for name, text in _DEPENDENT_LAUNCH.items() if name in names)
+    yield from (text for name, text in _RUNTIME.items() if name in names)
     promoting = sorted(name for name in PROMOTING if promotes(name) in names)
     if promoting:
         yield _PROMOTED

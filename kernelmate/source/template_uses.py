@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -67,14 +68,16 @@ class _InstanceSearch:
                 text = f"{self.kernel.name}<{', '.join(arguments)}>".replace(HIDDEN, "")
                 counted[text] += 1
                 line = host.text.count("\n", 0, host.tokens[index].start) + 1
-                where = (
-                    f"its use at line {line}"
-                    if host.text == self.kernel.unit.text
-                    else "its use in another file of the project"
-                )
-                origins.setdefault(text, where)
+                origins.setdefault(text, self._place(host, line))
         ordered = sorted((text for text in counted if not self._contradicts(text)), key=lambda text: -counted[text])
         return tuple(InferredInstance(text, origins[text]) for text in ordered)
+
+    def _place(self, host: HostText, line: int) -> str:
+        """Returns the words that name the place of a use: its line, and its file if it is another one."""
+        path = self.files.path_of(host)
+        if path is None or self.files.path is None:
+            return f"its use at line {line}"
+        return f"its use at line {line} of {os.path.relpath(path, self.files.path.parent.resolve())}"
 
     def _contradicts(self, instance: str) -> bool:
         """Returns True if an instance is impossible: a floating-point type for an integral one, or a truth value for a type or number."""
