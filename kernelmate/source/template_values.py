@@ -168,6 +168,7 @@ class HostValues:
     def _values(self, word: str, host: HostText, index: int, depth: int) -> list[str] | None:
         """Returns the values of a word; None if it is a name visible everywhere; empty if it is a run-time value."""
         inner = index
+        directives: list[str] = []
         for opening in host.around(index):
             text = host.between(opening, inner)
             defined = definition(word, text)
@@ -191,7 +192,18 @@ class HostValues:
                     return []
                 if is_run_time(word, text):
                     return []
+            directives += re.findall(r"\busing\s+namespace\s+([\w:]+)\s*;", text) if "namespace" in text else []
             inner = index
+        return self._in_namespace(word, directives)
+
+    def _in_namespace(self, word: str, namespaces: Sequence[str]) -> list[str] | None:
+        """Returns a name with the namespace of a function's own using directive that declares it; None without one."""
+        for namespace in namespaces:
+            declared = rf"\b(?:class|struct|enum|using|const|constexpr|typedef)\b[^;{{}}()]*\b{re.escape(word)}\b"
+            for host in self.files.mentioning(word, declared) if not namespace.startswith("std") else ():
+                inside = re.search(rf"\bnamespace\s+{re.escape(namespace)}\b[^;{{]*\{{", host.text)
+                if inside is not None and re.search(declared, host.text[inside.end() :]):
+                    return [f"{namespace}::{HIDDEN}{word}"]
         return None
 
     def _from_macro(self, word: str, host: HostText, opening: int, depth: int) -> list[str] | None:

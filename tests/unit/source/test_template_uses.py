@@ -401,3 +401,12 @@ def test_the_place_of_a_use_in_another_file_is_named(tmp_path: Path) -> None:
     file.write_text(KERNEL)
     (kernel,) = find_kernels(Unit(str(file), KERNEL))
     assert [one.origin for one in inferred_instances(kernel)] == ["its use at line 2 of field.cuh"]
+
+
+def test_a_using_directive_of_the_function_qualifies_names() -> None:
+    text = (
+        "namespace modes { struct Mode { enum Id { plain, heavy }; }; constexpr int wide = 8; }\n"
+        "template <modes::Mode::Id M, int N> __global__ void k(float *x) { x[N] = M; }\n"
+        "void f(float *a) { using namespace modes; k<Mode::heavy, wide><<<1, 1>>>(a); }"
+    )
+    assert instances(text) == ["k<modes::Mode::heavy, modes::wide>"]
