@@ -370,7 +370,7 @@ def test_a_member_function_of_the_host_that_a_class_declares_again_is_left_out(t
 def test_an_error_line_is_told_with_the_conditions_that_reach_it(tmp_path: Path, cache_dir: Path) -> None:
     text = "#if TUNED_PATH\n#define ONE 1\n#else\n#error no path for this build\n#endif\n__global__ void k(int *p) { *p = 1; }\n"
     (said,) = [one for one in compile_each(tmp_path, text)["k"].diagnostics if "no path" in one.message]
-    assert "it is reached under `#else of #if TUNED_PATH`: give -D as the build does" in said.message
+    assert "it is reached under `#else of #if TUNED_PATH`: give -DTUNED_PATH=1 as the build does" in said.message
 
 
 SWITCHED = """\
