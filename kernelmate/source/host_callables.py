@@ -24,7 +24,7 @@ class Lambda:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallPlace:
     """A call of a callable value: the token that opens its template argument list, or None, and that of its arguments."""
 
     host: HostText
@@ -38,7 +38,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class HostFunction:
     """The definition of a function or class: its head, and the tokens of its braces."""
 
     host: HostText
@@ -81,7 +81,7 @@ def _opening(host: HostText, end: int) -> int | None:
     return None
 
 
-def lambda_calls(files: HostFiles, host: HostText, own: Lambda) -> Iterator[Call]:
+def lambda_calls(files: HostFiles, host: HostText, own: Lambda) -> Iterator[CallPlace]:
     """Yields the calls of a lambda: by its variable's name, or by the functions that it is an argument of."""
     before = host.tokens[own.opening - 1].text if own.opening else ""
     if before == "=" and host.tokens[own.opening - 2].kind == "word":
@@ -90,7 +90,7 @@ def lambda_calls(files: HostFiles, host: HostText, own: Lambda) -> Iterator[Call
         yield from _calls_as_argument(files, host, own.opening, 0)
 
 
-def functor_calls(files: HostFiles, name: str) -> Iterator[Call]:
+def functor_calls(files: HostFiles, name: str) -> Iterator[CallPlace]:
     """Yields the calls of values of a class that functions are given: `each(Launch())`."""
     for host in files.mentioning(name):
         for index in host.words.get(name, ()):
@@ -99,7 +99,9 @@ def functor_calls(files: HostFiles, name: str) -> Iterator[Call]:
                 yield from _calls_as_argument(files, host, index, 0)
 
 
-def _calls_by_name(files: HostFiles, host: HostText, name: str, first: int, last: int, depth: int) -> Iterator[Call]:
+def _calls_by_name(
+    files: HostFiles, host: HostText, name: str, first: int, last: int, depth: int
+) -> Iterator[CallPlace]:
     """Yields the calls of a variable or parameter between two tokens."""
     tokens = host.tokens
     for index in host.words.get(name, ()):
@@ -107,20 +109,20 @@ def _calls_by_name(files: HostFiles, host: HostText, name: str, first: int, last
             continue
         following = [token.text for token in tokens[index + 1 : index + 6]]
         if following[0] == "(":
-            yield Call(host, None, index + 1)
+            yield CallPlace(host, None, index + 1)
         elif following[:2] == [")", "("] and tokens[index - 1].text == "(" and tokens[index - 2].text == ">":
-            yield Call(host, None, index + 2)  # std::forward<F>(f)(...)
+            yield CallPlace(host, None, index + 2)  # std::forward<F>(f)(...)
         elif following[0] == ".":
             at = index + 2 + (following[1] == "template")
             if [token.text for token in tokens[at : at + 4]] == ["operator", "(", ")", "<"]:
                 end = closing_angle(tokens, at + 3)
                 if end is not None:
-                    yield Call(host, at + 3, end + 1)
+                    yield CallPlace(host, at + 3, end + 1)
         elif following[0] in (",", ")") and tokens[index - 1].text in ("(", ",") and depth < _DEEPEST:
             yield from _calls_as_argument(files, host, index, depth + 1)
 
 
-def _calls_as_argument(files: HostFiles, host: HostText, index: int, depth: int) -> Iterator[Call]:
+def _calls_as_argument(files: HostFiles, host: HostText, index: int, depth: int) -> Iterator[CallPlace]:
     """Yields the calls of the argument of a call that begins at a token, in the body of the function that is called."""
     opening = host.parents[index]
     if opening <= 0 or host.tokens[opening].text != "(":
@@ -151,7 +153,7 @@ def _split(parameters: str) -> list[str]:
     return [parameters[tokens[a].start : tokens[b - 1].end] for a, b in split_list(tokens, 0, len(tokens)) if b > a]
 
 
-def function_bodies(files: HostFiles, name: str) -> Iterator[Body]:
+def function_bodies(files: HostFiles, name: str) -> Iterator[HostFunction]:
     """Yields the definitions of functions of a name."""
     for host in files.mentioning(name, rf"\b{re.escape(name)}\s*\([^;{{}}]*\{{"):
         for index in host.words.get(name, ()):
@@ -164,7 +166,7 @@ def function_bodies(files: HostFiles, name: str) -> Iterator[Body]:
             if brace < len(host.tokens) and host.tokens[brace].text == "{":
                 head, last = host.head(brace), closing(host.tokens, brace)
                 if head is not None and head.name == name and last is not None:
-                    yield Body(host, head, brace, last)
+                    yield HostFunction(host, head, brace, last)
 
 
 def template_argument_uses(files: HostFiles, host: HostText, index: int) -> Iterator[tuple[HostText, int]]:
@@ -184,7 +186,7 @@ def template_argument_uses(files: HostFiles, host: HostText, index: int) -> Iter
     for defining, brace in class_bodies(files, name):
         head, last = defining.head(brace), closing(defining.tokens, brace)
         if head is not None and last is not None:
-            bodies.append(Body(defining, head, brace, last))
+            bodies.append(HostFunction(defining, head, brace, last))
     for body in bodies:
         own = body.head.template[position] if position is not None and position < len(body.head.template) else None
         for at in body.host.words.get(own, ()) if own else ():
