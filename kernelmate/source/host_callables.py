@@ -1,4 +1,4 @@
-"""Lambdas, functors and class templates that host code passes to functions, and their calls by those functions."""
+"""Lambdas and class templates that host code passes to functions, and their calls by those functions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CallPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class HostFunction:
+class FunctionBody:
     """The definition of a function or class: its head, and the tokens of its braces."""
 
     host: HostText
@@ -88,15 +88,6 @@ def lambda_calls(files: HostFiles, host: HostText, own: Lambda) -> Iterator[Call
         yield from _calls_by_name(files, host, host.tokens[own.opening - 2].text, own.opening, len(host.tokens), 0)
     elif before in ("(", ","):
         yield from _calls_as_argument(files, host, own.opening, 0)
-
-
-def functor_calls(files: HostFiles, name: str) -> Iterator[CallPlace]:
-    """Yields the calls of values of a class that functions are given: `each(Launch())`."""
-    for host in files.mentioning(name):
-        for index in host.words.get(name, ()):
-            following = host.tokens[index + 1].text if index + 1 < len(host.tokens) else ""
-            if following in ("(", "{") and host.tokens[index - 1].text in ("(", ","):
-                yield from _calls_as_argument(files, host, index, 0)
 
 
 def _calls_by_name(
@@ -153,7 +144,7 @@ def _split(parameters: str) -> list[str]:
     return [parameters[tokens[a].start : tokens[b - 1].end] for a, b in split_list(tokens, 0, len(tokens)) if b > a]
 
 
-def function_bodies(files: HostFiles, name: str) -> Iterator[HostFunction]:
+def function_bodies(files: HostFiles, name: str) -> Iterator[FunctionBody]:
     """Yields the definitions of functions of a name."""
     for host in files.mentioning(name, rf"\b{re.escape(name)}\s*\([^;{{}}]*\{{"):
         for index in host.words.get(name, ()):
@@ -166,7 +157,7 @@ def function_bodies(files: HostFiles, name: str) -> Iterator[HostFunction]:
             if brace < len(host.tokens) and host.tokens[brace].text == "{":
                 head, last = host.head(brace), closing(host.tokens, brace)
                 if head is not None and head.name == name and last is not None:
-                    yield HostFunction(host, head, brace, last)
+                    yield FunctionBody(host, head, brace, last)
 
 
 def template_argument_uses(files: HostFiles, host: HostText, index: int) -> Iterator[tuple[HostText, int]]:
@@ -186,7 +177,7 @@ def template_argument_uses(files: HostFiles, host: HostText, index: int) -> Iter
     for defining, brace in class_bodies(files, name):
         head, last = defining.head(brace), closing(defining.tokens, brace)
         if head is not None and last is not None:
-            bodies.append(HostFunction(defining, head, brace, last))
+            bodies.append(FunctionBody(defining, head, brace, last))
     for body in bodies:
         own = body.head.template[position] if position is not None and position < len(body.head.template) else None
         for at in body.host.words.get(own, ()) if own else ():
