@@ -322,14 +322,60 @@ def inactive_under(text: str, line: int) -> str:
     if not around:
         return "a condition around it does not hold with these options"
     named = " and ".join(f"`{one}`" for one in around)
-    return f"{named} around it {'does not' if len(around) == 1 else 'do not all'} hold with these options: give -D as the build does"
+    verb = "does not" if len(around) == 1 else "do not all"
+    return f"{named} around it {verb} hold with these options: give {_options(text, line)} as the build does"
 
 
 def _reached(text: str, line: int) -> str | None:
     """Returns a sentence on the conditions around a line, all of which hold; None without any."""
     around = next((around for number, _, around in _under_conditions(text) if number == line), [])
     named = " and ".join(f"`{one}`" for one in around)
-    return f"it is reached under {named}: give -D as the build does" if named else None
+    return f"it is reached under {named}: give {_options(text, line)} as the build does" if named else None
+
+
+def _options(text: str, line: int) -> str:
+    """Returns the options that may change which branch of the conditions around a line is taken; `-D` if none is known.
+
+    They define the macros that the text itself does not, with the values that conditions compare them with.
+    """
+    chains: list[list[str]] = []
+    for one in text.split("\n")[: line - 1]:
+        branch = _BRANCH.match(one)
+        if branch is not None and branch[1] == "endif":
+            del chains[-1:]
+        elif branch is not None and branch[1] in ("if", "ifdef", "ifndef"):
+            chains.append([one.strip()])
+        elif branch is not None and chains:
+            chains[-1].append(one.strip())
+    is_error = text.split("\n")[line - 1].lstrip().startswith("#")
+    found: dict[str, None] = {}
+    for chain in reversed(chains):
+        # In the only branch of `#ifdef NAME` an `#error` is reached since NAME is defined, and a kernel in that of `#ifndef` is not.
+        alone = len(chain) == 1
+        for one in chain:
+            if not alone or is_error == (_GUARD.match(one) is not None):
+                found |= dict.fromkeys(option for option in _defining(one) if not _is_defined_in(text, option))
+        if found:
+            break
+    return " or ".join(list(found)[:3]) or "-D"
+
+
+def _defining(condition: str) -> Iterator[str]:
+    """Yields options for the macros of a condition, those with a known value first."""
+    compared = re.findall(r"\b([^\W\d]\w*)\s*==\s*(\w+)", condition)
+    yield from (f"-D{name}={value}" for name, value in compared)
+    rest = re.sub(r"#[ \t]*\w+|//.*|/\*.*?\*/|\bdefined\b", " ", condition)
+    for name in re.findall(r"(?<![\w\"'<])[^\W\d]\w*(?!\s*\()", rest):
+        negated = re.search(rf"!\s*defined[ \t(]*{name}\b", condition) is not None and not _GUARD.match(condition)
+        if name not in dict(compared) and not name.startswith("__") and not negated:
+            asked = re.search(rf"#[ \t]*ifdef\b|(?<!!)\bdefined[ \t(]*{name}\b", condition)
+            value = "" if asked else "=1" if re.search(rf"#[ \t]*(?:el)?if[ \t]+{name}\s*\Z", condition) else "=..."
+            yield f"-D{name}{value}"
+
+
+def _is_defined_in(text: str, option: str) -> bool:
+    name = option[2:].partition("=")[0]
+    return re.search(rf"#[ \t]*define[ \t]+{name}\b", text) is not None
 
 
 def _under_conditions(text: str) -> Iterator[tuple[int, str, list[str]]]:

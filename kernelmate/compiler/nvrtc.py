@@ -38,6 +38,7 @@ from kernelmate.compiler.standins import is_torch
 from kernelmate.errors import CompileTimeout
 from kernelmate.records import Compiled, CompileOptions, Diagnostic, Kernel, Target
 from kernelmate.source.template_parameters import example_instance
+from kernelmate.source.template_uses import inferred_instances
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -403,6 +404,9 @@ def _without_instance(prepared: NvrtcInput) -> Compiled:
     if kernel.launches:
         line, _ = kernel.unit.locate(kernel.launches[0].line, None)
         unknown = f"whose launch at line {line} does not say which instance it is"
+    used = inferred_instances(kernel)
+    if used and not used[0].text.endswith("<>"):
+        unknown = f"of which {used[0].origin} makes {used[0].text}, whose names are not all known here"
     text = f'{kernel.name} is a template {unknown}: name the instances to compile in its contract, as in instances = ["{example}"]'
     if needed:
         text += f", with a class that can be called as the kernel does: {needed}"

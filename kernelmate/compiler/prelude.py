@@ -195,15 +195,15 @@ MACROS = frozenset(_MACROS)
 """Macros by which projects distinguish compilers, toolkits and options. NVRTC defines none of them: it cannot read `cuda.h`, and
 always compiles lambdas for the device, and here constant functions too."""
 
-_DEPENDENT_LAUNCH = {
+_RUNTIME = {
     name: f'static __device__ __forceinline__ void {name}(void) {{ asm volatile("griddepcontrol.{operation};" ::: "memory"); }}\n'
-    for name, operation in (
-        ("cudaGridDependencySynchronize", "wait"),
-        ("cudaTriggerProgrammaticLaunchCompletion", "launch_dependents"),
-    )
-}
-RUNTIME_NAMES = frozenset(_DEPENDENT_LAUNCH)
-"""Functions of the device runtime that nvcc declares in every file (PTX ISA, griddepcontrol)."""
+    for name, operation in (("cudaGridDependencySynchronize", "wait"), ("cudaTriggerProgrammaticLaunchCompletion", "launch_dependents"))
+} | {
+    "__assert_fail": "static __device__ __forceinline__ void __assert_fail(const char* text, const char* file, unsigned line, "
+    "const char* function) { __assertfail(text, file, line, function, 1); }\n"
+}  # fmt: skip
+RUNTIME_NAMES = frozenset(_RUNTIME)
+"""Functions of the device runtime that nvcc declares in every file (PTX ISA, griddepcontrol; crt/common_functions.h)."""
 
 _BASE_NAMES = words_of(
     "size_t ptrdiff_t nullptr_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t intptr_t uintptr_t "
@@ -402,8 +402,14 @@ template <class T> __host__ __device__ constexpr byte operator>>(byte a, T n) { 
 """A type of its own, as for nvcc: libraries overload functions for `std::byte` and `cuda::std::byte`."""
 _BYTE_NAMES = frozenset({"byte", "to_integer"})
 
-_IN_STD = frozenset({"tuple_size", "tuple_element"})
-"""Names that libcu++ declares in `std::` itself, for structured bindings."""
+_DERIVED = {
+    "numeric_limits": "template <typename T> class numeric_limits : public ::cuda::std::numeric_limits<T> {};",
+    "common_type": "template <typename... T> struct common_type : ::cuda::std::common_type<T...> {};",
+}
+"""Templates that programs may specialise in `std::` for types of their own, which a using declaration would not allow."""
+
+_IN_STD = frozenset({"tuple_size", "tuple_element"}) | _DERIVED.keys()
+"""Names that libcu++ declares in `std::` itself, for structured bindings, and those that are derived from its own."""
 
 STD_NAMES = frozenset().union(
     _BASE_NAMES, _FUNCTIONS, _ALGORITHM_NAMES, _TRAIT_NAMES, _BYTE_NAMES, *_LIBCUXX.values()
@@ -470,7 +476,7 @@ def _parts(names: frozenset[str]) -> Iterator[str]:
     yield from (f"#define {name} {value}\n" for name, value in _MACROS.items() if name in names)
     by_name = _POSIX_TYPES | _DRIVER_TYPES | _CURAND_TYPES | _TYPEOF
     yield from (text for name, text in by_name.items() if name in names)
-    yield from (text for name, text in _DEPENDENT_LAUNCH.items() if name in names)
+    yield from (text for name, text in _RUNTIME.items() if name in names)
     promoting = sorted(name for name in PROMOTING if promotes(name) in names)
     if promoting:
         yield _PROMOTED
@@ -491,3 +497,4 @@ def _parts(names: frozenset[str]) -> Iterator[str]:
         if taken:
             yield f"#include <cuda/std/{header}>\n"
             yield f"namespace std {{ {' '.join(f'using ::cuda::std::{name};' for name in taken if name not in _IN_STD)} }}\n"
+            yield from (f"namespace std {{ {_DERIVED[name]} }}\n" for name in taken if name in _DERIVED)

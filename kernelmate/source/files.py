@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -296,6 +297,8 @@ def _fail_without_kernel(path: Path) -> None:
         raise SourceError(message, file=str(path), line=line, hint=hint)
     refuse_unclosed(Unit(str(path), text))
     hint = "A kernel is a __global__ function with a body."
+    if "__global__" in text and re.match(r'\s*R"[^"()\s]*\(', text):
+        hint = "The file is one raw string literal, for a program that compiles it: remove its delimiters in a copy to judge its kernels."
     for kernel, file in _launched_elsewhere(path, text):
         hint += f" This file launches {kernel}: kernelmate check {file}"
         break

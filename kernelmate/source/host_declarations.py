@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 
 from kernelmate.source.host_text import HostFiles, HostText
-from kernelmate.source.tokens import closing
+from kernelmate.source.tokens import closing, lex, split_list
 
 _CLASS = re.compile(r"\b(?:struct|class)\s+(?:[\w()]+\s+)*?(\w+)\s*(?:final\s*)?(?::(?!:)[^{}]*)?\Z")
 _MEMBER = re.compile(r"\b(\w+)\s*(?:<[\w\s,:]*>)?\s*::\s*~?\w+\s*\(")
+_ENUM = re.compile(r"\benum\b(?:\s+(?!class\b|struct\b)\w+)?\s*(?::\s*[\w\s:]+)?\{([^{}]*)\}")
 _INNER = re.compile(r"\{[^{}]*\}")
 
 
@@ -63,16 +64,42 @@ def members_of(host: HostText, brace: int) -> tuple[str, int]:
 
 
 def definitions(word: str, text: str) -> list[str]:
-    """Returns the definitions of a word in a text, an alias or a constant, in order."""
+    """Returns the definitions of a word in a text, an alias, a constant or an enumerator, in order."""
     name = re.escape(word)
-    if not _is_defined(name, text):
-        return []
-    found = re.findall(
-        rf"\busing\s+{name}\s*=\s*(?:typename\s+)?([^;]+);|\btypedef\s+([^;{{}}]+?)\s+{name}\s*;"
-        rf"|\b(?:constexpr|const)\b[^;=(){{}}]*\b{name}\s*=\s*([^;]+);|\b(?:constexpr|const)\b[^;=(){{}}]*\b{name}\s*\{{([^;{{}}]+)\}}\s*;",
-        text,
-    )
-    return [" ".join(next(part for part in parts if part).split()) for parts in found]
+    found = []
+    if _is_defined(name, text):
+        for match in re.finditer(
+            rf"\busing\s+{name}\s*=\s*(?:typename\s+)?([^;]+);|\btypedef\s+([^;{{}}]+?)\s+{name}\s*;"
+            rf"|\b(?:constexpr|const)\b[^;=(){{}}]*(?:=[^;(){{}}]*,\s*)?\b{name}\s*=\s*([^;]+);"
+            rf"|\b(?:constexpr|const)\b[^;=(){{}}]*\b{name}\s*\{{([^;{{}}]+)\}}\s*;",
+            text,
+        ):
+            value = next(part for part in match.groups() if part)
+            found.append((match.start(), " ".join((_first(value) if match[3] else value).split())))
+    if "enum" in text:
+        found += _enumerators(word, text)
+    return [value for _, value in sorted(found)]
+
+
+def _first(declarators: str) -> str:
+    """Returns the value before the next declarator: `16` of `16, M = 4`."""
+    tokens = lex(declarators).tokens
+    first, last = split_list(tokens, 0, len(tokens))[0]
+    return declarators[tokens[first].start : tokens[last - 1].end]
+
+
+def _enumerators(word: str, text: str) -> list[tuple[int, str]]:
+    """Returns the positions and values of the enumerators of a name; those of a scoped enumeration are named with it."""
+    found = []
+    for match in _ENUM.finditer(text):
+        value, steps = "", -1
+        for one in match[1].split(","):
+            name, equals, written = one.partition("=")
+            value, steps = (written.strip(), 0) if equals else (value, steps + 1)
+            if name.strip() == word:
+                shown = f"{value} + {steps}" if value and steps else value or str(steps)
+                found.append((match.start(), str(int(value) + steps) if value.isdecimal() else shown))
+    return found
 
 
 def definition(word: str, text: str) -> str | None:

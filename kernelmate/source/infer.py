@@ -13,7 +13,7 @@ from kernelmate.source.arguments import entry_hint
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
 from kernelmate.source.expressions import FUNCTIONS
 from kernelmate.source.host_arrays import HostArray, divided
-from kernelmate.source.infer_accesses import array_accesses
+from kernelmate.source.infer_accesses import array_accesses, row_lengths
 from kernelmate.source.infer_host import HostFacts, host_facts, lambda_launch, with_project_types
 from kernelmate.source.infer_indices import indexed_by_inputs
 from kernelmate.source.infer_launch import (
@@ -347,10 +347,10 @@ class _Guess:
         name, (dtype, _) = parameter.name, self.types[parameter.name]
         if parameter.pointer:
             return self._array(parameter, extents, grid, facts, origins, sizes)
-        value = facts.derived.get(name) or facts.scalars.get(name) or self.apart.value(name, extents)
+        told = facts.derived.get(name) or facts.scalars.get(name) or self.apart.value(name, extents)
+        value = told or row_lengths(self.kernel, extents).get(name)
         if value is not None and _names_of(value) <= set(extents):
-            if name in facts.origins:
-                origins[name] = facts.origins[name]
+            origins |= {name: facts.origins[name]} if name in facts.origins else {}
             return Argument(name, None, dtype, value=value)
         own = [*(one for one in extents if one in self.whole), *([name] if name in extents else [])]
         return Argument(name, None, dtype, value=guessed_value(parameter, dtype, own))

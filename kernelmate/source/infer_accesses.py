@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from kernelmate.records import Direction, Kernel
 from kernelmate.source.infer_texts import text_of_accesses
-from kernelmate.source.polynomials import Poly, added, multiplied, split_offset, with_planes
+from kernelmate.source.polynomials import Poly, added, multiplied, pitches_of, split_offset, with_planes
 from kernelmate.source.tokens import Token, closing, lex, opening_angle
 
 _INTEGER = r"(?:std\s*::\s*)?(?:(?:const|unsigned|signed|long|int|short|size_t|u?int\d*_t)\b\s*)+"
@@ -67,6 +67,11 @@ def array_accesses(
     return {p.name: body.accesses(p.name) for p in kernel.signature.parameters if p.pointer}
 
 
+def row_lengths(kernel: Kernel, extents: Sequence[str]) -> Mapping[str, str]:
+    """Returns the parameters that are the length of a row in memory, each with the size that the index within a row is below."""
+    return _KernelBody(kernel, extents, (), {}).pitches
+
+
 def once_defined(kernel: Kernel) -> Mapping[str, str]:
     """Returns the variables of a kernel that are assigned once, with their values as text."""
     return _KernelBody(kernel, (), (), {}).definitions
@@ -85,13 +90,15 @@ class _KernelBody:
         self._conditions = self._conditioned()
         self._bounds: dict[str, set[tuple[str, ...]]] = {}
         self._fixed: dict[str, set[int]] = {}
-        self._partial = False
+        self._partial, self.pitches = False, dict[str, str]()
         self._compare()
         for name, extent in zip(_PLACES, grid, strict=False):
             counted = extent.isdigit() and int(extent) > 1 and name not in self._bounds
             self._extents = tuple(dict.fromkeys((*self._extents, extent))) if counted else self._extents
             if extent in self._extents:
                 self._bounds[name] = {(extent,)}
+        scalars = [p.name for p in kernel.signature.parameters if not p.pointer and p.name not in self._extents]
+        self.pitches |= pitches_of(_text(self._tokens), scalars, self._bounds)
 
     def accesses(self, pointer: str) -> ArrayAccesses:
         """Returns shape and direction of one pointer's array."""
@@ -480,6 +487,8 @@ class _KernelBody:
     def _variable(self, name: str, depth: int, *, bounds: bool) -> Poly | None:
         if name in self._extents or (bounds and (name in self._bounds or name in self._fixed)):
             return {(name,): 1}
+        if name in self.pitches:
+            return {(self.pitches[name],): 1}
         text = self.definitions.get(name)
         if text is None or depth > _NESTED:
             return None

@@ -211,7 +211,9 @@ def _defined_fields(unit: Unit, base: str, files: HostFiles) -> tuple[StructFiel
     name = base.partition("<")[0].rpartition("::")[2].strip()
     if not name.isidentifier():
         return None
-    for host in files.mentioning(name, rf"\b(?:struct|class)\b[^;]*\b{name}\b|\}}\s*{name}\s*;"):
+    for host in files.mentioning(
+        name, rf"\b(?:struct|class)\b[^;{{}}]*\b{name}\s*(?:final\s*)?(?::[^;{{}}]*)?\{{|\}}\s*{name}\s*;"
+    ):
         found = struct_fields(host.text, base.rpartition("::")[2] if "<" not in base else base)
         if found is not None:
             return tuple(replace(one, type=_defined(unit, one.type, files)) for one in found)

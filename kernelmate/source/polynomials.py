@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Mapping, Sequence
 
 Poly = dict[tuple[str, ...], int]
 """Coefficients of products of names; the empty product is the constant."""
@@ -45,4 +46,22 @@ def with_planes(rest: Poly, plane: tuple[str, ...], count: str, index: str) -> P
     for product, factor in rest.items():
         around = factor % int(count) == 0 and set(plane) < set(product)
         found[tuple(sorted((*product, count))) if around else product] = factor // int(count) if around else factor
+    return found
+
+
+def pitches_of(text: str, names: Sequence[str], bounds: Mapping[str, Collection[tuple[str, ...]]]) -> Mapping[str, str]:
+    """Returns the names that are row lengths, `pitch` of `y * pitch + x`, each with the only size that `x` is below.
+
+    Args:
+        text: code with one blank between tokens.
+        names: names that may be row lengths.
+        bounds: the sizes that variables are compared with.
+    """
+    found: dict[str, str] = {}
+    for name in names:
+        rows = rf"\b\w+ \* {name}\b|\b{name} \* \w+"
+        inner = {a or b for a, b in re.findall(rf"(?:{rows}) \+ (\w+)(?= [\];)+])|[\[(=] (\w+) \+ (?:{rows})", text)}
+        sizes = {bound for index in inner for bound in bounds.get(index, [()])}
+        if len(sizes) == 1 and len(size := sizes.pop()) == 1:
+            found[name] = size[0]
     return found

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kernelmate.compiler import compile_kernel, find_target
-from kernelmate.compiler.diagnostics import Sources, demangled, read_log
+from kernelmate.compiler.diagnostics import Sources, demangled, inactive_under, read_log
 from kernelmate.errors import UsageError
 from kernelmate.records import Anchor, Compiled, CompileOptions, Unit
 from kernelmate.source import find_kernels, text_unit
@@ -140,3 +140,23 @@ def test_the_assembler_names_kernels_as_the_source_does(compiled: Compile) -> No
     ((_, _, message),) = errors(compiled(text))
     assert "n::k" in message
     assert "_Z" not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "options"),
+    [
+        ("#ifndef TILE\n#error TILE\n#else\nkernel\n#endif", 2, "-DTILE=..."),
+        ("#ifndef TILE\n#error TILE\n#else\nkernel\n#endif", 4, "-DTILE=..."),
+        ("#if REAL == 32\na\n#elif REAL == 64\nb\n#else\n#error REAL\n#endif", 6, "-DREAL=32 or -DREAL=64"),
+        ("#ifdef HAVE_MPI\nkernel\n#endif", 2, "-DHAVE_MPI"),
+        ("#if defined(ON) && !defined(OFF)\nkernel\n#endif", 2, "-DON"),
+        ("#if FAST\nkernel\n#endif", 2, "-DFAST=1"),
+        ("#ifndef G_H\n#define G_H\n#if LEVEL >= 3\nkernel\n#endif\n#endif", 4, "-DLEVEL=..."),
+        ("#ifdef OLD\n#error OLD\n#endif", 2, "-D"),
+        ("#ifndef OLD\nkernel\n#endif", 2, "-D"),
+        ("#if __CUDA_ARCH__ >= 700\nkernel\n#endif", 2, "-D"),
+    ],
+)
+def test_conditions_name_the_options_that_may_change_them(text: str, line: int, options: str) -> None:
+    clause = inactive_under(text, line)
+    assert clause.endswith(f"give {options} as the build does")

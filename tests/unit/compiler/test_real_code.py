@@ -207,6 +207,23 @@ def test_waiting_for_a_dependent_launch_is_declared(tmp_path: Path, cache_dir: P
     assert "griddepcontrol.wait" in result.ptx
 
 
+def test_a_failed_assertion_that_is_called_by_its_own_name_is_declared(tmp_path: Path, cache_dir: Path) -> None:
+    text = '__global__ void k(float *x) { if (!(*x == *x)) __assert_fail("finite", __FILE__, __LINE__, __func__); *x = 1; }\n'
+    assert "__assertfail" in compile_each(tmp_path, text)["k"].ptx
+    assert compile_each(tmp_path, "#include <cassert>\n" + text.replace("*x = 1", "assert(*x > 0)"))["k"].ok
+
+
+def test_limits_of_a_type_of_the_program_are_specialised_in_std(tmp_path: Path, cache_dir: Path) -> None:
+    text = (
+        "#include <limits>\n#include <type_traits>\nstruct fixed { short bits; };\nnamespace std {\n"
+        "template <> class numeric_limits<fixed> { public: static __device__ fixed lowest() { return fixed{-32768}; } };\n"
+        "template <> struct common_type<fixed, int> { typedef fixed type; };\n}\n"
+        "__global__ void k(fixed *x, float *y) { *x = std::numeric_limits<std::common_type<fixed, int>::type>::lowest(); "
+        "*y = std::numeric_limits<float>::max() + std::common_type<int, float>::type(1); }\n"
+    )
+    assert compile_each(tmp_path, text)["k"].ok
+
+
 def test_the_largest_and_smallest_of_a_list_are_constants(tmp_path: Path, cache_dir: Path) -> None:
     text = (
         "#include <algorithm>\nconstexpr int most = std::max({3, 9, 4}), least = std::min({3, 9, 2});\n"
@@ -353,7 +370,7 @@ def test_a_member_function_of_the_host_that_a_class_declares_again_is_left_out(t
 def test_an_error_line_is_told_with_the_conditions_that_reach_it(tmp_path: Path, cache_dir: Path) -> None:
     text = "#if TUNED_PATH\n#define ONE 1\n#else\n#error no path for this build\n#endif\n__global__ void k(int *p) { *p = 1; }\n"
     (said,) = [one for one in compile_each(tmp_path, text)["k"].diagnostics if "no path" in one.message]
-    assert "it is reached under `#else of #if TUNED_PATH`: give -D as the build does" in said.message
+    assert "it is reached under `#else of #if TUNED_PATH`: give -DTUNED_PATH=1 as the build does" in said.message
 
 
 SWITCHED = """\

@@ -476,3 +476,11 @@ def test_a_device_without_an_end_is_refused(tmp_path: Path) -> None:
     path.symlink_to("/dev/zero")
     with pytest.raises(SourceError, match="over the limit of 5 MB"):
         read_units(path)
+
+
+def test_a_file_that_is_one_raw_string_is_told_so(tmp_path: Path) -> None:
+    file = tmp_path / "generated.cu"
+    file.write_text('R"===(\n__global__ void k(float *x) { x[0] = 1; }\n)==="\n')
+    with pytest.raises(SourceError) as caught:
+        load_kernel(str(file))
+    assert "one raw string literal" in (caught.value.hint or "")

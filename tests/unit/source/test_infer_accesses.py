@@ -178,3 +178,15 @@ def test_a_template_argument_is_a_side_where_all_instances_have_it(launches: str
 def test_ticks_of_a_clock_are_whole_numbers_of_64_bits() -> None:
     (kernel,) = find_kernels(text_unit("__global__ void k(clock_t* t) { t[0] = clock(); }"))
     assert infer_contract(kernel).args[0].dtype == "int64"
+
+
+@pytest.mark.parametrize("pitch", ["pitch", "stride"])
+@pytest.mark.parametrize("subscript", ["r * {0} + c", "c + r * {0}", "{0} * r + c"])
+def test_the_length_of_a_row_in_memory_is_the_size_that_its_index_is_below(pitch: str, subscript: str) -> None:
+    body = f"{RC} if (r >= height || c >= width) return; y[{subscript.format(pitch)}] = x[{subscript.format(pitch)}];"
+    text = f"__global__ void k(const float* x, float* y, int width, int height, int {pitch}) {{ {body} }}"
+    (kernel,) = find_kernels(text_unit(text))
+    contract = infer_contract(kernel)
+    found = {one.name: one.shape for one in contract.args if one.direction is not None}
+    assert found == {"x": ("height", "width"), "y": ("height", "width")}
+    assert next(one.value for one in contract.args if one.name == pitch) == "width"

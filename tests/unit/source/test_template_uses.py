@@ -317,3 +317,96 @@ def test_a_macro_that_is_passed_to_another_one_is_called_by_it() -> None:
     void go(float *out, int count) { SWITCH(CASE); }
     """
     assert instances(text) == ["gather<2, float>", "gather<4, float>"]
+
+
+BY_TYPE = "template <class F> void by_type(int t, F f) { if (t) f(float{}); else f(double()); }\n"
+BY_NUMBER = """template <class F> void by_number(int n, F f) {
+  if (n == 1) std::forward<F>(f)(std::integral_constant<int, 1>{}); else f(std::integral_constant<int, 2>());
+}
+"""
+OPERATION = "template <typename T, class Op> __global__ void k(T *x) { x[0] = Op::of(x[0]); }\n"
+
+
+@pytest.mark.parametrize(
+    ("host", "found"),
+    [
+        ("void f() { enum { N = 4 }; k<float, N><<<1, 1>>>(a, b); }", ["k<float, 4>"]),
+        ("void f() { enum Size : int { A, B = 3, N }; k<float, N><<<1, 1>>>(a, b); }", ["k<float, 4>"]),
+        ("void f() { enum { A, N }; k<float, N><<<1, 1>>>(a, b); }", ["k<float, 1>"]),
+        ("template <class U> class S { enum { N = 8 }; void f(U *a) { k<U, N><<<1, 1>>>(a, a); } };\ntemplate class S<int>;", ["k<int, 8>"]),
+        ("void f() { static const int M = 16, N = 4; k<float, N><<<1, 1>>>(a, b); k<float, M><<<1, 1>>>(a, b); }", ["k<float, 4>", "k<float, 16>"]),
+    ],
+)  # fmt: skip
+def test_enumerators_and_further_declarators_are_constants(host: str, found: list[str]) -> None:
+    assert instances(KERNEL + host) == found
+
+
+@pytest.mark.parametrize(
+    ("host", "found"),
+    [
+        (BY_TYPE + "void g(int t, void *a) { by_type(t, [&](auto v) { using T = decltype(v); k<T, 2><<<1, 1>>>((T*)a, (T*)a); }); }", ["k<float, 2>", "k<double, 2>"]),
+        (BY_NUMBER + "void g(int n, float *a) { by_number(n, [&](auto c) { k<float, decltype(c)::value><<<1, 1>>>(a, a); }); }", ["k<float, 1>", "k<float, 2>"]),
+        (BY_NUMBER + "void g(int n, float *a) { by_number(n, [&](auto c) { constexpr int m = c; k<float, m><<<1, 1>>>(a, a); }); }", ["k<float, 1>", "k<float, 2>"]),
+        (
+            "void g(int t, void *a) { auto go = [&](auto *p) { k<std::remove_pointer_t<decltype(p)>, 2><<<1, 1>>>(p, p); };\n"
+            "if (t) go((float*)a); else go((int*)a); }",
+            ["k<float, 2>", "k<int, 2>"],
+        ),
+        (
+            "template <class F> void with(int n, F f) { if (n == 1) f.template operator()<1>(); else f.template operator()<2>(); }\n"
+            "void g(int n, float *a) { with(n, [&]<int N>() { k<float, N><<<1, 1>>>(a, a); }); }",
+            ["k<float, 1>", "k<float, 2>"],
+        ),
+    ],
+)  # fmt: skip
+def test_a_generic_lambda_has_the_types_of_its_calls(host: str, found: list[str]) -> None:
+    assert instances(KERNEL + host) == found
+
+
+@pytest.mark.parametrize(
+    "dispatch",
+    [
+        "template <template <typename> class F> void dispatch(int t, void *a) { if (t) F<float>()(a); else F<double>()(a); }\n"
+        "template <class U> struct Launch { void operator()(void *a) { k<U, Negate<U>><<<1, 1>>>((U*)a); } };\n"
+        "void g(int t, void *a) { dispatch<Launch>(t, a); }",
+        "template <template <class> class F> struct Dispatch { void run(int t, void *a) { t ? F<float>::go(a) : F<double>::go(a); } };\n"
+        "template <class U> struct Launch { static void go(void *a) { k<U, Negate<U>><<<1, 1>>>((U*)a); } };\n"
+        "void g(int t, void *a) { Dispatch<Launch>().run(t, a); }",
+    ],
+)  # fmt: skip
+def test_a_template_that_is_a_template_argument_has_the_arguments_of_its_uses(dispatch: str) -> None:
+    assert instances(OPERATION + dispatch) == ["k<float, Negate<float>>", "k<double, Negate<double>>"]
+
+
+def test_a_recursive_template_gives_its_first_values_as_numbers() -> None:
+    host = (
+        "template <int N> void run(int n, float *a) { if (n == N) k<float, N><<<1, 1>>>(a, a); else run<N / 2>(n, a); }\n"
+        "template <> void run<0>(int, float*) {}\nvoid g(int n, float *a) { run<64>(n, a); }"
+    )
+    assert instances(KERNEL + host)[:3] == ["k<float, 64>", "k<float, 32>", "k<float, 16>"]
+
+
+def test_the_result_of_a_function_has_its_declared_type() -> None:
+    kernel = "template <typename T> __global__ void k(T *x, int n) { x[0] = n; }\n"
+    assert instances(kernel + "float *buffer(int n);\nvoid g() { k<<<1, 1>>>(buffer(3), 3); }") == ["k<float>"]
+    assert instances(kernel + "auto buffer(int n);\nvoid g() { k<<<1, 1>>>(buffer(3), 3); }") == []
+
+
+def test_the_place_of_a_use_in_another_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "field.cuh").write_text(
+        "typedef prime_t field_t;\nvoid g(field_t *a) { k<field_t, 2><<<1, 1>>>(a, a); }\n"
+    )
+    file = tmp_path / "k.cu"
+    file.write_text(KERNEL)
+    (kernel,) = find_kernels(Unit(str(file), KERNEL))
+    assert [one.origin for one in inferred_instances(kernel)] == ["its use at line 2 of field.cuh"]
+
+
+def test_a_using_directive_of_the_function_qualifies_names() -> None:
+    text = (
+        "namespace modes { struct Mode { enum Id { plain, heavy }; }; constexpr int wide = 8; }\n"
+        "template <modes::Mode::Id M, int N> __global__ void k(float *x) { x[N] = M; }\n"
+        "void f(float *a) { using namespace modes; k<Mode::heavy, wide><<<1, 1>>>(a); }"
+    )
+    assert instances(text) == ["k<modes::Mode::heavy, modes::wide>"]
