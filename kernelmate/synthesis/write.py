@@ -349,6 +349,8 @@ def _of_whole_arrays(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
         ways.insert(0, partial(bags.written, graph))
     if padded is not None:
         ways.insert(0, partial(_padded, *padded))
+    if interleaved.is_of_small_matrices(graph):
+        ways.insert(0, partial(interleaved.written, without_neutral(graph)))
     if sum(node.op == "scan" for node in graph.nodes) > 1:
         ways.insert(0, partial(plane_scan.written, graph))
     if state_recurrence.sums_states(graph):
