@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -145,25 +145,32 @@ def _half(nodes: list[Node], index: int, side: str, part: int) -> int:
     if node.op == "reshape" and nodes[node.args[0]].shape[-1] == "2":
         pairs = (*nodes[node.args[0]].shape[:-1], "1")
         data = (*(f"inside|1|0|{axis}*1" for axis in range(len(pairs) - 1)), f"inside|1|{part}|{len(pairs) - 1}*1")
-        nodes.append(Node("window", (node.args[0],), pairs, node.dtype, data))
-        found = Node("view", (len(nodes) - 1,), shape, node.dtype, tuple(range(len(pairs) - 1)))
+        window = _put(nodes, Node("window", (node.args[0],), pairs, node.dtype, data))
+        found = Node("view", (window,), shape, node.dtype, tuple(range(len(pairs) - 1)))
     elif node.op == "input":
         found = Node("window", (index,), shape, node.dtype, (*whole, f"inside|1|{part}|{last}*2"))
     elif node.op == "map" and node.data == ("floor_divide",) and nodes[node.args[0]].op == "iota":
         length = nodes[node.args[1]].data[0] if nodes[node.args[1]].op == "constant" else 0
         if not isinstance(length, int) or length < 2 or length % 2:
             raise Refused("its groups are not of whole bytes")
-        nodes.append(Node("iota", (), shape, nodes[node.args[0]].dtype))
-        nodes.append(Node("constant", (), (), nodes[node.args[1]].dtype, (length // 2,)))
-        found = replace(node, args=(len(nodes) - 2, len(nodes) - 1), shape=shape)
+        positions = _put(nodes, Node("iota", (), shape, nodes[node.args[0]].dtype))
+        found = replace(
+            node, args=(positions, _put(nodes, Node("constant", (), (), "int64", (length // 2,)))), shape=shape, name=""
+        )
     elif node.op == "pick" and node.data == (1,):
         found = replace(node, args=(node.args[0], _half(nodes, node.args[1], side, part)), shape=shape)
     elif node.op in ("map", "cast") or (node.op == "view" and node.data[-1] == len(nodes[node.args[0]].shape) - 1):
         found = replace(node, args=tuple(_half(nodes, one, side, part) for one in node.args), shape=shape, name="")
     else:
         raise Refused("it reads other values than elements of rows beside pairs")
-    nodes.append(found)
-    return len(nodes) - 1
+    return _put(nodes, found)
+
+
+def _put(nodes: list[Node], node: Node) -> int:
+    """Returns the place of a node among others, to which it is added if it is new."""
+    if node not in nodes:
+        nodes.append(node)
+    return nodes.index(node)
 
 
 def _group_lengths(graph: Graph) -> tuple[int, ...]:
@@ -207,6 +214,9 @@ class _PackText(WindowText):
         super().__init__(plan, kernel, positions)
         self.packs: dict[Key, tuple[str, int, int]] = {}
         self.element_at = element
+
+    def _point(self, keys_read: Sequence[Key], lines: list[str]) -> None:
+        self._lines = lines
 
     def address_of(self, key: Key) -> str:
         """Returns the array's element at which a pack begins."""
