@@ -68,7 +68,7 @@ def is_of_small_matrices(graph: Graph) -> bool:
         if not shape or not 1 < count <= MOST_RESULTS:
             return False
     reduced = [node for node in graph.nodes if node.op == "reduce"]
-    lengths = [graph.nodes[node.args[0]].shape[int(node.data[1])] for node in reduced]
+    lengths = [graph.nodes[node.args[0]].shape[int(node.data[1] or 0)] for node in reduced]
     return bool(reduced) and all(one.isdigit() and int(one) <= MOST_RESULTS for one in lengths)
 
 

@@ -295,7 +295,25 @@ class _ScaledProducts(RowWindows):
 
     def _row_sum(self, text: _PackText) -> tuple[list[str], list[str]]:
         """Returns the declaration of the sum, and the loop over packs that adds to it."""
-        kernel, names, local = self.kernel, self.names, self.local
+        names, local = self.names, self.local
+        declared, loads = self._packs(text)
+        once, body = list[str](), list[str]()
+        for key in self.others:
+            text.named(key, once, one_of(self.plan.name(key)))
+        starts, steps = self._steps(text, text.values(body))
+        outside, inside = hoisted([*body, *steps], local.j)
+        length = self.kernel.size(self.plan.domain[-1])
+        stride = f"{self._threads()} * {local.kPack}"
+        head = f"for (int {names.column} = {names.rank} * {local.kPack}; {names.column} < {length}; {names.column} += {stride})"
+        each = block_of(f"for (int {local.j} = 0; {local.j} < {local.kPack}; ++{local.j})", inside)
+        return [*declared, *starts], [
+            "#pragma unroll 2",
+            *block_of(head, [*loads, *once, *outside, "#pragma unroll", *each]),
+        ]
+
+    def _packs(self, text: _PackText) -> tuple[list[str], list[str]]:
+        """Returns the declarations of the types of packs, and their loads."""
+        kernel, local = self.kernel, self.local
         loads, types, held = list[str](), dict[tuple[str, int], str](), dict[tuple[str, int], str]()
         elements = {kernel.element(self.plan.name(key)) for key in self.along}
         for key, (step, _) in self.steps.items():
@@ -317,19 +335,7 @@ class _ScaledProducts(RowWindows):
                 address = text.address_of((key[0], (*key[1][:-1], first)))
                 loads.append(f"const {pack} {held[name, step]} = *reinterpret_cast<const {pack}*>(&{address});")
             text.packs[key] = held[name, step], step, place
-        once, body = list[str](), list[str]()
-        for key in self.others:
-            text.named(key, once, one_of(self.plan.name(key)))
-        starts, steps = self._steps(text, text.values(body))
-        outside, inside = hoisted([*body, *steps], local.j)
-        length = kernel.size(self.plan.domain[-1])
-        step = f"{self._threads()} * {local.kPack}"
-        head = f"for (int {names.column} = {names.rank} * {local.kPack}; {names.column} < {length}; {names.column} += {step})"
-        each = block_of(f"for (int {local.j} = 0; {local.j} < {local.kPack}; ++{local.j})", inside)
-        return [*declared, *starts], [
-            "#pragma unroll 2",
-            *block_of(head, [*loads, *once, *outside, "#pragma unroll", *each]),
-        ]
+        return declared, loads
 
     def _aligned(self) -> str:
         """Returns the condition that every row of every array begins at a whole pack."""
