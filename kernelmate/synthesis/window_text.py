@@ -140,6 +140,19 @@ class WindowText(WindowElements):
         self._hint(key)
         return super()._text(key, lines, uses, within=False)
 
+    def applied(self, node: Node, args: list[tuple[str, int]]) -> tuple[str, int]:
+        """Returns the text of an operation; elements of an identity matrix at constant places are numbers."""
+        texts = [text for text, _ in args]
+        if node.data[:1] == ("equal",) and all(text.isdigit() for text in texts):
+            return "true" if texts[0] == texts[1] else "false", ATOM
+        if node.op == "cast" and node.dtype.startswith("float") and texts[0] in ("true", "false"):
+            return self.number(float(texts[0] == "true")), ATOM
+        if node.data[:1] == ("multiply",) and node.dtype.startswith("float") and self.number(1.0) in texts:
+            place = texts.index(self.number(1.0))
+            if self.plan.graph.nodes[node.args[1 - place]].dtype.startswith("float"):
+                return args[1 - place]
+        return super().applied(node, args)
+
     def _hint(self, key: Key) -> None:
         """Names an element by its position relative to the thread's own, as in a stencil."""
         if not self.plan.is_leaf(key):

@@ -158,3 +158,15 @@ def test_elements_of_a_matrix_are_named_by_their_places_and_stored_in_order(make
     assert "const float a12 = m_pack.at[9 * j + 5] * scale;" in text
     places = [int(one or 0) for one in re.findall(r"y_pack\.at\[9 \* j(?: \+ (\d))?\] = ", text)]
     assert places == [*range(9)]
+
+
+def test_the_diagonal_of_a_matrix_is_written_without_comparing_positions(make: Any, tmp_path: Path) -> None:
+    args = {"m": "in float32[n, 2, 2] ~ normal", "s": "in float32[n] ~ normal", "y": "out float32[n]", "n": "int32"}
+    reference = (
+        "def reference(m, s):\n    a = m + s[:, None, None] * np.eye(2)\n"
+        "    return a[:, 0, 0] * a[:, 1, 1] - a[:, 0, 1] * a[:, 1, 0]"
+    )
+    kernel, contract = make(args, reference, sizes=SIZES, body="", grid=BY_I)
+    text = next(kernels_for(trace(contract, tmp_path), kernel, contract)).helpers
+    assert "==" not in text.replace("kResults == 1", "")
+    assert "m_pack.at[4 * j] + s_i" in text
