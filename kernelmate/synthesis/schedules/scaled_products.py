@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -50,7 +51,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     Raises:
         Refused: the graph is not a sum along rows with values of groups of columns.
     """
-    graph = _with_halves(_with_scales_of_columns(graph))
+    graph = _with_halves(_with_scales_of_columns(_with_flat_rows(graph)))
     lengths = _group_lengths(graph)
     parts = row_parts(graph)
     if parts.kinds != ("sum",):
@@ -73,6 +74,48 @@ def _text(parts: RowParts, plan: Windows, kernel: KernelText, team: Team, length
     return _ScaledProducts(parts, plan, kernel.again(), team, lengths).written()
 
 
+def _with_flat_rows(graph: Graph) -> Graph:
+    """Returns the graph with rows of groups, which are computed as such and joined, as rows of columns."""
+    nodes = list(graph.nodes)
+    for index, node in enumerate(graph.nodes):
+        source = nodes[node.args[0]] if node.op == "reshape" else node
+        if (
+            len(node.shape) == 2
+            and len(source.shape) == 3
+            and source.op in ("map", "cast")
+            and source.shape[2].isdigit()
+        ):
+            with suppress(Refused):
+                nodes[index] = nodes[_flat(nodes, node.args[0], node.shape, int(source.shape[2]))]
+    return sorted_graph(nodes, graph.outputs)
+
+
+def _flat(nodes: list[Node], index: int, shape: tuple[str, ...], group: int) -> int:
+    """Adds the nodes of a value of groups as one of columns; returns the last one.
+
+    Raises:
+        Refused: it is neither of all elements nor the same for each group.
+    """
+    node = nodes[index]
+    if not node.shape:
+        return index
+    if node.op in ("map", "cast"):
+        return _put(nodes, replace(node, args=tuple(_flat(nodes, one, shape, group) for one in node.args), shape=shape))
+    if node.op == "reshape":
+        return _put(nodes, replace(node, shape=shape))
+    if node.op == "view" and node.data == (0, 1, None):
+        return _of_groups(nodes, node.args[0], shape, group)
+    raise Refused("it reads other values than elements and those of groups")
+
+
+def _of_groups(nodes: list[Node], index: int, shape: tuple[str, ...], group: int) -> int:
+    """Adds the nodes that give each column the value of its group; returns the last one."""
+    columns = _put(nodes, Node("iota", (), shape[1:], "int64"))
+    length = _put(nodes, Node("constant", (), (), "int64", (group,)))
+    number = _put(nodes, Node("map", (columns, length), shape[1:], "int64", ("floor_divide",)))
+    return _put(nodes, Node("pick", (index, number), shape, nodes[index].dtype, (1,)))
+
+
 def _with_scales_of_columns(graph: Graph) -> Graph:
     """Returns the graph with scaled sums of groups, which are summed in turn, as one sum of scaled elements."""
     nodes = list(graph.nodes)
@@ -87,12 +130,8 @@ def _with_scales_of_columns(graph: Graph) -> Graph:
             whole = nodes[of.args[0]]
             if len(whole.shape) != 2 or nodes[scale].shape != part.shape:
                 continue
-            columns = whole.shape[1]
-            nodes.append(Node("iota", (), (columns,), "int64"))
-            nodes.append(Node("constant", (), (), "int64", (int(group),)))
-            nodes.append(Node("map", (len(nodes) - 2, len(nodes) - 1), (columns,), "int64", ("floor_divide",)))
-            nodes.append(Node("pick", (scale, len(nodes) - 1), whole.shape, nodes[scale].dtype, (1,)))
-            nodes.append(Node("map", (of.args[0], len(nodes) - 1), whole.shape, node.dtype, ("multiply",)))
+            each = _of_groups(nodes, scale, whole.shape, int(group))
+            nodes.append(Node("map", (of.args[0], each), whole.shape, node.dtype, ("multiply",)))
             nodes[index] = Node("reduce", (len(nodes) - 1,), node.shape, node.dtype, ("sum", 1), node.name)
             break
     return graph if len(nodes) == len(graph.nodes) else sorted_graph(nodes, graph.outputs)
@@ -299,7 +338,7 @@ class _ScaledProducts(RowWindows):
         declared, loads = self._packs(text)
         once, body = list[str](), list[str]()
         for key in self.others:
-            text.named(key, once, one_of(self.plan.name(key)))
+            text.named(key, once, one_of(self.plan.name(key)) or "scale")
         starts, steps = self._steps(text, text.values(body))
         outside, inside = hoisted([*body, *steps], local.j)
         length = self.kernel.size(self.plan.domain[-1])

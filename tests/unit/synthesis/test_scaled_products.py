@@ -63,6 +63,15 @@ def test_quantised_rows_are_read_in_packs_and_right(name: str, make: Any, tmp_pa
     assert all("scaled-products" in one for one in authors)
 
 
+def test_a_scale_has_a_name_beside_an_array_of_one_letter(make: Any, tmp_path: Path) -> None:
+    reference = "def reference(w, s, x, bias):\n    groups = w.reshape(len(w), -1, 32) * s[..., None]\n    return (groups.reshape(w.shape) * x).sum(1) + bias"
+    args = {("s" if name == "scales" else name): entry for name, entry in BYTES.items()}
+    kernel, contract = make(args, reference, sizes=SIZES, body="  y[0] = 0.0f;", grid="cdiv(rows, block)")
+    first = next(kernels_for(trace(contract, tmp_path), kernel, contract))
+    assert first.schedule == "scaled-products-warp"
+    assert "const float scale = s[" in first.helpers
+
+
 def test_weights_of_single_positions_are_left_to_other_schedules(make: Any, tmp_path: Path) -> None:
     reference = "def reference(w, scales, x, bias):\n    c = np.arange(w.shape[1])\n    return (w * scales[:, c // 32] * x * c).sum(axis=1) + bias"
     kernel, contract = make(BYTES, reference, sizes=SIZES, body=BYTES_BODY, grid="cdiv(rows, block)")
