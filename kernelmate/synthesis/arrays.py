@@ -37,6 +37,8 @@ class Builder:
         operations: implementations of Python's and NumPy's protocols for arrays: `protocol.OPERATIONS`, which imports
             this module and is therefore passed in.
         instead: for each state, the node that replaces its value outside the loop, and the loop's number.
+        repeats: True if loops of many iterations, whose number is fixed, are loops of the graph too.
+        long_loops: the number of such loops that were met.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Builder:
         self.open: list[TracedLoop] = []
         self.batches: dict[int, tuple[TracedLoop, ...]] = {}
         self.loop_count = 0
+        self.repeats, self.long_loops = False, 0
 
     def add(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelmate.synthesis.axes import address
 from kernelmate.synthesis.contraction_shape import ContractionShape
@@ -28,6 +28,16 @@ class ContractionTile:
 
 TILES = (ContractionTile(128, 128, 8, 8), ContractionTile(64, 64, 16, 4), ContractionTile(32, 32, 32, 2))
 """Tiles, largest first: more results per thread need fewer shared-memory reads per product."""
+
+
+def as_deep_as(tile: ContractionTile, terms: str) -> ContractionTile:
+    """Returns a tile with no more terms per step than the sum has, if it has a fixed number, such as three coordinates."""
+    if not terms.isdigit() or int(terms) > tile.k // 2:
+        return tile
+    depth = PACK
+    while depth < int(terms):
+        depth *= 2
+    return replace(tile, k=depth)
 
 
 class ContractionTiles(ContractionText):
@@ -178,7 +188,7 @@ class ContractionTiles(ContractionText):
         line = re.sub(
             r"(^| \+ )0$", "", place.replace(f"static_cast<size_t>(({at[other]}))", f"static_cast<size_t>({at[other]})")
         )
-        end = f"{at[other]} < {lengths[other]} ? {lengths[along]} : 0"
+        end = f"{self._loads_pack(name, ' && ')}{at[other]} < {lengths[other]} ? {lengths[along]} : 0"
         begin = f"{name} + {line}" if line else name
         return [
             f"const {pack} {self.next[name]} = {self.loads[pack]}({begin}, {at[along]}, {end}, {self.whole[name]});"
@@ -192,7 +202,9 @@ class ContractionTiles(ContractionText):
         other = axis if along == shape.k else shape.k
         start = self.at[along]
         element = address(self.order(name), lengths, {**self.at, along: f"{start} + {i}"})
-        inside = f"{self.at[other]} < {lengths[other]} && {start} + {i} < {lengths[along]}"
+        inside = (
+            f"{self._loads_pack(name, ' && ')}{self.at[other]} < {lengths[other]} && {start} + {i} < {lengths[along]}"
+        )
         return [
             f"{self.packs[name]} {self.next[name]} = {{}};",
             "#pragma unroll",
@@ -205,6 +217,15 @@ class ContractionTiles(ContractionText):
             ),
         ]
 
+    def _loads_pack(self, name: str, ending: str) -> str:
+        """Returns the condition that a thread loads a pack of an array's tile, with an ending; empty if all threads do."""
+        side = self.tile.m if name in self.shape.left else self.tile.n
+        if side * self.tile.k >= BLOCK * PACK:
+            return ""
+        deep, wide = self.own[name]
+        within = f"{wide} < {self._side(name)}" if self.along(name) == self.shape.k else f"{deep} < {self.names.kTileK}"
+        return f"{within}{ending}"
+
     def _side_of(self, name: str) -> tuple[int, str, str]:
         """Returns the axis of an operand other than the sum's, the position along it, and the block's first one."""
         names, shape = self.names, self.shape
@@ -216,4 +237,6 @@ class ContractionTiles(ContractionText):
         deep, wide = self.own[name]
         deep, wide = (f"{deep} + {i}", wide) if self.along(name) == self.shape.k else (deep, f"{wide} + {i}")
         value = self.kernel.loaded(name, f"{self.next[name]}.at[{i}]")
-        return f"{self.tiles[name]}[{names.stage}][{deep}][{wide}] = {value};"
+        condition = self._loads_pack(name, "")
+        stored = f"{self.tiles[name]}[{names.stage}][{deep}][{wide}] = {value};"
+        return f"if ({condition}) {stored}" if condition else stored

@@ -46,6 +46,13 @@ def counted_by(graph: Graph) -> set[str]:
     return {word for count in counts for word in re.findall(r"[A-Za-z_]\w*", count)}
 
 
+def repeats_steps(graph: Graph) -> bool:
+    """Returns True if a graph has loops of a fixed number of iterations, which only repeat steps and read no array along them."""
+    counts = {str(node.data[5]) for node in graph.nodes if node.op == "recur" and str(node.data[5]).isdigit()}
+    along = {node.op for node in graph.nodes if node.op != "recur" and node.shape[:1] and node.shape[0] in counts}
+    return bool(counts) and along <= {"map", "cast", "state", "view", "iota", "constant"}
+
+
 def for_counts(graph: Graph, contract: Contract) -> Contract:
     """Returns the contract for a graph, in which scalars that count its loops' iterations are sizes."""
     return with_counts(contract, counted_by(graph)) or contract

@@ -11,7 +11,7 @@ _CONDITION = re.compile(r"const bool (\w+) = (.+);")
 _DECLARED = re.compile(r"const [\w ]+ (\w+) = (.+);")
 
 
-def with_exit(body: Sequence[str], carried: Sequence[str], turn: str) -> list[str]:
+def with_exit(body: Sequence[str], carried: Sequence[str], turn: str, flags: Sequence[str] = ()) -> list[str]:
     """Returns a loop's statements with a `break` where all carried values keep what they are from then on.
 
     Each of them has to change under the same condition only (`x = inside ? next : x`, `n = n + inside`), and the condition
@@ -21,16 +21,31 @@ def with_exit(body: Sequence[str], carried: Sequence[str], turn: str) -> list[st
         body: the statements of an iteration, which update the carried values.
         carried: the locals of these values.
         turn: the number of the iteration.
+        flags: those of the locals that begin as true and are used in the loop only. One that only holds the condition is left out.
     """
     for place, line in enumerate(body):
         found = _CONDITION.fullmatch(line)
         if found is None or turn in words_of(found[2]) or "[" in found[2] or not words_of(found[2]) & {*carried}:
             continue
-        changed = _unconditional(body, carried, found[1])
-        if changed is not None and not any(found[1] in words_of(one) for one in changed if one != line):
-            changed[place] = f"if ({_negated(found[2])}) break;"
-            return without_copies(changed)
+        flag = next((one for one in flags if f"{one} = {found[1]};" in body), "")
+        own = _after_flag(body, flag, found[1]) if flag else body
+        changed = _unconditional(own, [one for one in carried if one != flag], found[1])
+        if changed is None:
+            continue
+        condition = found[2]
+        if flag and f"{flag} = {found[1]};" in changed:
+            changed[changed.index(f"{flag} = {found[1]};")] = ""
+            condition = re.sub(rf"^{flag} && (?:\((.*)\)$)?", r"\1", condition)
+        if not any(words_of(one) & {found[1], flag} for one in [*changed, condition] if one != line):
+            changed[place] = f"if ({_negated(condition)}) break;"
+            return without_copies(list(filter(None, changed)))
     return list(body)
+
+
+def _after_flag(body: Sequence[str], flag: str, condition: str) -> list[str]:
+    """Returns the statements with the condition itself in place of the flag to which it was assigned."""
+    at = list(body).index(f"{flag} = {condition};")
+    return [*body[: at + 1], *(re.sub(rf"\b{flag}\b", condition, one) for one in body[at + 1 :])]
 
 
 def _unconditional(body: Sequence[str], carried: Sequence[str], condition: str) -> list[str] | None:

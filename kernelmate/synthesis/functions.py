@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.synthesis.arrays import Array, cast
+from kernelmate.synthesis.arrays import Array, broadcast, cast
 from kernelmate.synthesis.index_maps import AxisMap
 from kernelmate.synthesis.indexed import INDEXED, along, turned
 from kernelmate.synthesis.joining import PARTS
@@ -235,6 +235,14 @@ def filled(like: Array, value: Any, dtype: Any = None, shape: Any = None) -> Arr
     return like.builder.add("constant", (), sides, dtype or like.dtype, (value,))
 
 
+def _broadcast_arrays(*several: Any, **_: Any) -> tuple[Array, ...]:
+    """Returns arrays in the shape to which they broadcast."""
+    builder = next(one.builder for one in several if isinstance(one, Array))
+    arrays = [builder.lift(one) for one in several]
+    shape = broadcast([one.shape for one in arrays])
+    return tuple(broadcast_to(one, shape) for one in arrays)
+
+
 def copied(a: Array, *_: Any, **__: Any) -> Array:
     """Returns a copy."""
     return Array(a.builder, a.node)
@@ -277,7 +285,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "reshape": lambda a, shape=None, order="C", **more: reshape(a, more.get("newshape", shape), order=order),
     "transpose": lambda a, axes=None: transpose(a, axes), "swapaxes": swapaxes, "expand_dims": expand_dims,
     "squeeze": squeeze, "ravel": ravel, "take_along_axis": take_along_axis, "take": take, "einsum": einsum, "dot": _dot, "vdot": _dot,
-    "broadcast_to": lambda array, shape, **_: broadcast_to(array, shape), "copy": copied, "astype": astype, "shape": lambda a: a.shape,
+    "broadcast_to": lambda array, shape, **_: broadcast_to(array, shape), "broadcast_arrays": _broadcast_arrays, "copy": copied, "astype": astype, "shape": lambda a: a.shape,
     "diag": _diag, "diagonal": diagonal, "trace": lambda a: reduced(diagonal(a), "sum", None), "cov": cov, "corrcoef": corrcoef,
     "rot90": rot90, "fill_diagonal": fill_diagonal, "median": median, "quantile": quantile, "percentile": percentile, "sort": sort, "argsort": argsort, "argpartition": argpartition, "partition": partition,
     "ndim": lambda a: a.ndim, "size": lambda a: a.size, "round": lambda a, decimals=0, out=None: _round(a, decimals),

@@ -15,6 +15,9 @@ from kernelmate.synthesis.size_text import blocks_text
 
 _LETTERS = "xyz"
 
+_GUARDED = re.compile(r"blockIdx\.x\)? \* blockDim\.x \+ threadIdx\.x;\n\s*if \(\w+ >= .*\) return;")
+"""A thread's number, and the return of threads past the last element, which those of further blocks are, too."""
+
 
 def with_launched_sizes(written: WrittenKernel, kernel: KernelText) -> WrittenKernel:
     """Returns a kernel whose grid has `kernel.launched` as sides, and one more side for the remaining blocks.
@@ -44,7 +47,7 @@ def with_launched_sizes(written: WrittenKernel, kernel: KernelText) -> WrittenKe
         block = kernel.names.fresh("block")
         body = re.sub(r"\bblockIdx\.x\b", block, body)
         lines.append(f"const int {block} = {_block_number(len(sides))};")
-        if not exact:
+        if not exact and not _GUARDED.search(written.definition):
             blocks = kernel.names.fresh("blocks")
             lines.append(f"const int {blocks} = {_number_of_blocks(whole, kernel)};")
             lines.append(f"if ({block} >= {blocks}) return;  // the grid may have more")

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from kernelmate.synthesis.arrays import Array, Builder
+from kernelmate.synthesis.counted import FEWEST
 from kernelmate.synthesis.index_maps import AxisMap, linear
 from kernelmate.synthesis.primitives import spread, view_of
 from kernelmate.synthesis.ragged import row_bounds
@@ -191,7 +192,12 @@ def loop_range(builder: Builder, *bounds: Any) -> Any:
         elements = builder.carried.setdefault(builder.loop_count, Carried()).elements
         return _LoopRange(builder, 0, builder.dim(elements or "1"), rows=rows)
     if not any(isinstance(one, Dim) for one in bounds):
-        return range(*bounds)
+        if len(range(*bounds)) < FEWEST or len(bounds) > 2:
+            return range(*bounds)
+        builder.long_loops += 1
+        if not builder.repeats:
+            return range(*bounds)
+        bounds = tuple(builder.dim(str(one)) for one in bounds)
     start, stop, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     if step == -1:
         first, last = (builder.dim(linear(text_of(one)).plus(1).text()) for one in (stop, start))

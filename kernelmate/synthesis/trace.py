@@ -26,7 +26,7 @@ from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import numpy_dtype, size_allowed
 from kernelmate.synthesis.arrays import Array, Builder, cast
 from kernelmate.synthesis.composed import COMPOSED, Erf, Vectorized
-from kernelmate.synthesis.counted import counted_by, is_count, with_counts
+from kernelmate.synthesis.counted import counted_by, is_count, repeats_steps, with_counts
 from kernelmate.synthesis.functions import FUNCTIONS, copied
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.growing import Growing
@@ -92,20 +92,34 @@ def _counted(contract: Contract, directory: Path) -> Graph | None:
     return None
 
 
+def _repeated(contract: Contract, directory: Path, size: Size, *, literal: bool) -> Graph | None:
+    """Returns the graph in which long loops of a fixed length stay loops; None if they do more than repeat steps."""
+    try:
+        if repeats_steps(_traced(contract, directory, size, literal=literal, repeats=True)[1]):
+            return _alike(contract, directory, literal=literal, repeats=True)
+    except (ReferenceFailed, Unequal):
+        pass  # written out
+    return None
+
+
 def _is_free(argument: Argument) -> bool:
     """Returns True if an argument is an integer literal of the contract that may vary."""
     return argument.shape is None and not argument.fixed and (argument.value or "").isdigit()
 
 
-def _alike(contract: Contract, directory: Path, *, literal: bool) -> Graph:
+def _alike(contract: Contract, directory: Path, *, literal: bool, repeats: bool = False) -> Graph:
     """Returns the graph that the reference has at every size tried."""
     alike: list[tuple[Builder, Graph]] = []
     edge: Builder | None = None
     for size in sizes_to_trace(contract):
         try:
-            builder, graph = _traced(contract, directory, size, literal=literal)
+            builder, graph = _traced(contract, directory, size, literal=literal, repeats=repeats)
         except Unequal:
             continue  # NumPy would refuse this generated size
+        if builder.long_loops and not alike and not repeats:
+            repeated = _repeated(contract, directory, size, literal=literal)
+            if repeated is not None:
+                return repeated
         if alike and graph != alike[0][1]:
             # A special case of the smallest sizes, which a kernel for all sizes may follow: the judge tells.
             if not any(
@@ -171,12 +185,14 @@ def _refusal(contract: Contract, file: str, line: int | None, what: str) -> Refe
     )
 
 
-def _traced(contract: Contract, directory: Path, size: Size, *, literal: bool) -> tuple[Builder, Graph]:
+def _traced(
+    contract: Contract, directory: Path, size: Size, *, literal: bool, repeats: bool = False
+) -> tuple[Builder, Graph]:
     """Returns the graph at one size; traces again while its loops turn out to carry more values."""
     carried: dict[int, Carried] = {}
     for _ in range(MOST_TRACES):
         try:
-            return _traced_once(contract, directory, size, carried, literal=literal)
+            return _traced_once(contract, directory, size, carried, literal=literal, repeats=repeats)
         except Again:
             continue
     raise ReferenceFailed(
@@ -185,7 +201,7 @@ def _traced(contract: Contract, directory: Path, size: Size, *, literal: bool) -
 
 
 def _traced_once(
-    contract: Contract, directory: Path, size: Size, carried: dict[int, Carried], *, literal: bool
+    contract: Contract, directory: Path, size: Size, carried: dict[int, Carried], *, literal: bool, repeats: bool
 ) -> tuple[Builder, Graph]:
     if contract.reference_kind == "function":
         function = load_function(contract.reference or "", directory, contract.line)
@@ -203,6 +219,7 @@ def _traced_once(
         compiled = checked_expression(contract)
         names = {"np": _Module(np, builder), **_builtins(builder), **_stand_ins(contract, builder, literal=literal)}
         call = partial(eval, compiled, names)  # its names were checked
+    builder.repeats = repeats
     try:
         with np.errstate(all="ignore"), _naming(builder):
             returned = call()

@@ -91,9 +91,18 @@ class WindowText(WindowElements):
             found = self._bare(self.plan.operands(key)[0])
             self._hint(found)
             if node.name:
-                self.hints.setdefault(found, node.name)
+                self.hints.setdefault(found, self._numbered(key))
             return found
         return self._summand(key)
+
+    def _numbered(self, key: Key) -> str:
+        """Returns the reference's name of an array, with an element's place in its last axes if that is constant, as `a02`."""
+        node, digits = self.plan.node(key), ""
+        for at, side in zip(reversed(key[1]), reversed(node.shape), strict=False):
+            if not side.isdigit() or not str(at).isdigit() or int(side) < 2:
+                break
+            digits = f"{at}{digits}"
+        return f"{node.name}{digits}"
 
     def _summand(self, key: Key) -> Key:
         """Returns the key of a value added to zero, as by `sum` or to an array of zeros; other keys unchanged."""
@@ -131,9 +140,24 @@ class WindowText(WindowElements):
         self._hint(key)
         return super()._text(key, lines, uses, within=False)
 
+    def applied(self, node: Node, args: list[tuple[str, int]]) -> tuple[str, int]:
+        """Returns the text of an operation; elements of an identity matrix at constant places are numbers."""
+        texts = [text for text, _ in args]
+        if node.data[:1] == ("equal",) and all(text.isdigit() for text in texts):
+            return "true" if texts[0] == texts[1] else "false", ATOM
+        if node.op == "cast" and node.dtype.startswith("float") and texts[0] in ("true", "false"):
+            return self.number(float(texts[0] == "true")), ATOM
+        if node.data[:1] == ("multiply",) and node.dtype.startswith("float") and self.number(1.0) in texts:
+            place = texts.index(self.number(1.0))
+            if self.plan.graph.nodes[node.args[1 - place]].dtype.startswith("float"):
+                return args[1 - place]
+        return super().applied(node, args)
+
     def _hint(self, key: Key) -> None:
         """Names an element by its position relative to the thread's own, as in a stencil."""
         if not self.plan.is_leaf(key):
+            if self.plan.node(key).name and self._numbered(key) != self.plan.node(key).name:
+                self.hints.setdefault(key, self._numbered(key))
             return
         ends = [parsed(str(one)) for one in key[1] if one is not None][-2:]
         if len(ends) == 2 and all(len(one.terms) == 1 and one.terms[0][1] == 1 for one in ends):
@@ -170,7 +194,7 @@ class WindowText(WindowElements):
         condition, kind = self._condition(key), self.type_of(key)
         self._hint(inner)
         if self.plan.node(key).name:
-            self.hints.setdefault(inner, self.plan.node(key).name)
+            self.hints.setdefault(inner, self._numbered(key))
         if not condition:
             return self._text(inner, lines, uses, within=False)
         if self._is_plain(inner) and self._is_plain(other):

@@ -62,6 +62,7 @@ from kernelmate.synthesis.schedules import (
     row_totals,
     row_windows,
     rows,
+    scaled_products,
     scan,
     segment_passes,
     segments,
@@ -342,13 +343,15 @@ def _of_whole_arrays(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
         yield from apart.written(graph, text, _by_operation)
         return
     bagged = "reduce" in found and found & {"take", "pick", "along"} and not found & {"window", "scan"}
-    ways: list[Callable[[KernelText], Iterator[WrittenKernel]]] = [partial(reduced_products.written, graph)]
-    ways += [partial(contraction.joint, graph), partial(row_totals.written, graph)]
+    ways: list[Callable[[KernelText], Iterator[WrittenKernel]]] = [partial(scaled_products.written, graph)]
+    ways += [partial(one, graph) for one in (reduced_products.written, contraction.joint, row_totals.written)]
     ways += [partial(_of_both_sides, graph), partial(_bilinear, graph), partial(_by_operation, graph)]
     if bagged:
-        ways.insert(0, partial(bags.written, graph))
+        ways.insert(1, partial(bags.written, graph))
     if padded is not None:
         ways.insert(0, partial(_padded, *padded))
+    if interleaved.is_of_small_matrices(graph):
+        ways.insert(0, partial(interleaved.written, without_neutral(graph)))
     if sum(node.op == "scan" for node in graph.nodes) > 1:
         ways.insert(0, partial(plane_scan.written, graph))
     if state_recurrence.sums_states(graph):

@@ -23,6 +23,7 @@ from kernelmate.synthesis.kernel_text import (
     fresh_names,
     type_word,
 )
+from kernelmate.synthesis.matrix_text import looped, summed
 from kernelmate.synthesis.names import position_name
 from kernelmate.synthesis.packs import ALIGNED
 from kernelmate.synthesis.plan import Key, Refused
@@ -44,8 +45,8 @@ ACROSS, DOWN = 32, 8
 MOST_RESULTS = 16
 """Maximum number of adjacent results per thread, and of statements that store them."""
 
-MOST_BYTES = 256
-"""Maximum bytes of all arrays per thread: 64 registers."""
+MOST_BYTES = 320
+"""Maximum bytes of all arrays per thread: 80 registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,20 @@ class _Group:
     shape: tuple[str, ...]
     outer: tuple[str, ...]
     step: int
+
+
+def is_of_small_matrices(graph: Graph) -> bool:
+    """True if results end in axes of few elements in all, which are sums of few terms: one thread computes such a matrix."""
+    for output in graph.outputs:
+        shape = list(graph.nodes[output].shape)
+        count = 1
+        while shape and shape[-1].isdigit():
+            count *= int(shape.pop())
+        if not shape or not 1 < count <= MOST_RESULTS:
+            return False
+    reduced = [node for node in graph.nodes if node.op == "reduce"]
+    lengths = [graph.nodes[node.args[0]].shape[int(node.data[1] or 0)] for node in reduced]
+    return bool(reduced) and all(one.isdigit() and int(one) <= MOST_RESULTS for one in lengths)
 
 
 def written(graph: Graph, kernel: KernelText, shapes: OutputShapes | None = None) -> Iterator[WrittenKernel]:
@@ -77,6 +92,7 @@ def _divided(plan: Windows) -> Windows:
     """
     while plan.domain and plan.domain[-1].isdigit() and int(plan.domain[-1]) <= MOST_RESULTS:
         plan = _spread(plan, int(plan.domain[-1]), None)
+    plan = _in_order_of_places(plan)
     windows = [plan.graph.nodes[key[0]] for key in walked(plan) if plan.node(key).op == "window"]
     steps = {one.every for node in windows for one in map(AxisMap.of, node.data) if one.every > 1}
     if not steps:
@@ -87,6 +103,15 @@ def _divided(plan: Windows) -> Windows:
         raise Refused("it interleaves parts of different lengths")
     each = Linear(tuple((name, factor // step) for name, factor in side.terms), side.constant // step)
     return _spread(plan, step, each)
+
+
+def _in_order_of_places(plan: Windows) -> Windows:
+    """Returns the plan with the results of each array in the order of their places in memory."""
+    names = list(dict.fromkeys(one.name for one in plan.targets))
+    targets = sorted(
+        plan.targets, key=lambda one: (names.index(one.name), [parsed(str(at)).constant for at in one.place])
+    )
+    return replace(plan, targets=tuple(targets), outputs=tuple(one.key for one in targets))
 
 
 def _spread(plan: Windows, step: int, each: Linear | None) -> Windows:
@@ -132,7 +157,7 @@ class _Interleaved(WindowText):
         )
         along, down = (kernel.names.fresh(one) for one in own) if all(own) and own else ("", "")
         self.local = fresh_names(
-            kernel, "kResults", "j", "k", "row", "across", "aligned", "columns", **({} if along else {"i": "i"})
+            kernel, "kResults", "kAligned", "j", "k", "row", "across", "aligned", "columns", **({} if along else {"i": "i"})
         )
         self.local.i = along or self.local.i
         self.bytes = kernel.names.outermost("kAccessBytes")
@@ -244,6 +269,8 @@ class _Interleaved(WindowText):
             super()._hint(key)
 
     def _at(self, group: _Group, place: int) -> str:
+        if self.count == 1:
+            return str(place)
         text = self.local.j if group.step == 1 else f"{group.step} * {self.local.j}"
         return f"{text} + {place}" if place else text
 
@@ -252,6 +279,7 @@ class _Interleaved(WindowText):
         kernel, local, plan = self.kernel, self.local, self.plan
         bare = kernel.base_name
         function = kernel.names.outermost(f"{bare}_results")
+        single = self.count == 1
         width, declared = kernel.constant("PerThread", self.count, "neighbouring results per thread")
         outer = [f"int {name}" for name in self.outer_names]
         kind = "long long" if len(plan.domain) == 1 else "int"
@@ -262,16 +290,18 @@ class _Interleaved(WindowText):
             [*kernel.declared(passed), *outer, f"{kind} {local.i}"],
         )
         comment = f"// Computes {local.kResults} neighbouring results: several of them from whole packs of each array."
-        helper = kernel.definition(f"template <int {local.kResults}>\n{head}", inner)
-        constant = f"{declared[0]}\n"
+        comment = f"// Computes one result, from whole packs of each array if {local.kAligned}." if single else comment
+        parameter = f"bool {local.kAligned}" if single else f"int {local.kResults}"
+        helper = kernel.definition(f"template <{parameter}>\n{head}", inner)
+        constant = "" if single else f"{declared[0]}\n"
         constant += f"constexpr int {self.bytes} = {WIDEST};  // bytes of the widest access"
         bounds, constants = self._block()
         blocks, body = self._launched(function, passed, width)
         several = ", ".join(dict.fromkeys(f"{self.count * one.step * self._item(one)}" for one in self._groups()))
         return WrittenKernel(
             "interleaved",
-            f"Written from the reference: a thread for {self.count} neighbouring positions, whose elements it loads and stores in "
-            f"packs of 16 bytes ({several} bytes of a row at a time), and singly at the end and where addresses are not aligned."
+            f"Written from the reference: a thread for {'each position' if single else f'{self.count} neighbouring positions'}, "
+            f"whose elements it loads and stores in packs of 16 bytes ({several} bytes of a row at a time), and singly at the end and where addresses are not aligned."
             + kernel.promise(dict.fromkeys(self.plan.name(key) for key in self._reads())),
             kernel.definition(kernel.head(f"__launch_bounds__({bounds}) "), body),
             "\n\n".join(["\n".join([constant, *constants]), f"{comment}\n{helper}"]),
@@ -306,6 +336,8 @@ class _Interleaved(WindowText):
                 types[element, group.step] = kernel.names.fresh(f"{front}Pack{many}")
                 count = local.kResults if group.step == 1 else f"{group.step} * {local.kResults}"
                 align = f"{local.kResults} == 1 ? sizeof({element}) : {self.bytes}"
+                if self.count == 1:
+                    count, align = f"{group.step}", f"{local.kAligned} ? {self.bytes} : sizeof({element})"
                 lines += [f"struct alignas({align}) {types[element, group.step]} {{", f"  {element} at[{count}];", "};"]
         places: dict[_Group, str] = {}
         for group in self._groups():
@@ -323,13 +355,16 @@ class _Interleaved(WindowText):
             results[group] = kernel.names.fresh(f"{group.name}_{'next' if group in reading else 'pack'}")
             loads.append(f"{pack} {results[group]};")
             stores.append(f"*reinterpret_cast<{pack}*>({places[group]}) = {results[group]};")
-        self._positions[self.last] = f"({local.i} + {local.j})"
+        self._positions[self.last] = f"({local.i} + {local.j})" if self.count > 1 else local.i
         body: list[str] = []
         texts = self.values(body)
         for target, (group, place), text in zip(self.plan.targets, self.stored, texts, strict=True):
             value = kernel.stored(target.name, text, self.plan.node(target.key).dtype)
             body.append(f"{results[group]}.at[{self._at(group, place)}] = {value};")
-        loop = block_of(f"for (int {local.j} = 0; {local.j} < {local.kResults}; ++{local.j})", _summed(body))
+        body = looped(summed(body), lambda: (self.names.fresh("row"), self.names.fresh("col")))
+        if self.count == 1:
+            return [*lines, *loads, *body, *stores]
+        loop = block_of(f"for (int {local.j} = 0; {local.j} < {local.kResults}; ++{local.j})", body)
         return [*lines, *loads, "#pragma unroll", *loop, *stores]
 
     def _launched(self, function: str, parameters: Sequence[str], width: str) -> tuple[tuple[str, ...], list[str]]:
@@ -345,15 +380,16 @@ class _Interleaved(WindowText):
         if len(domain) == 1:
             blocks = f"cdiv({_bare(side)}, block * {self.count})"
             start = "static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x"
-            lines += [f"const long long {local.i} = ({start}) * {width};"]
+            lines += [f"const long long {local.i} = {start if self.count == 1 else f'({start}) * {width}'};"]
             kind = "long long"
         else:
             rows = kernel.count(domain[:-1]) if len(domain) > 2 else kernel.size(domain[0])
             across = f"cdiv({_bare(side)}, {ACROSS * self.count})"
+            each = f"{self.across} * {width}" if self.count > 1 else self.across
             blocks = f"{across} * cdiv({' * '.join(domain[:-1]) if len(domain) > 2 else _bare(domain[0])}, {DOWN})"
             row = self.outer_names[0] if len(domain) == 2 else local.row
             lines += [
-                f"const int {local.across} = ({length} + {self.across} * {width} - 1) / ({self.across} * {width});",
+                f"const int {local.across} = ({length} + {each} - 1) / {each if self.count == 1 else f'({each})'};",
                 f"const int {row} = blockIdx.x / {local.across} * {self.down} + threadIdx.y;",
                 f"if ({row if rows.isidentifier() else f'static_cast<size_t>({row})'} >= {rows}) return;",
             ]
@@ -366,14 +402,25 @@ class _Interleaved(WindowText):
                     several.append(f"const int {self.outer_names[axis]} = {left}{f' % {inner}' if axis else ''};")
                     left = f"{left} / {inner}"
                 lines += several
-            lines.append(
-                f"const int {local.i} = (blockIdx.x % {local.across} * {self.across} + threadIdx.x) * {width};"
-            )
+            start = f"blockIdx.x % {local.across} * {self.across} + threadIdx.x"
+            lines.append(f"const int {local.i} = {start if self.count == 1 else f'({start}) * {width}'};")
             kind = "int"
         arguments = ", ".join(passed)
         i, k = local.i, local.k
-        single = f"for ({kind} {k} = {i}; {k} < {i} + {width} && {k} < {length}; ++{k})"
         aligned = self._aligned(width)
+        if self.count == 1:
+            calls = [f"{function}<{one}>({arguments}, {i});" for one in ("true", "false")]
+            condition = ALIGNED.replace("other arrays, and the tail,", "others")
+            return (blocks.replace("block * 1", "block"),), [
+                *lines,
+                f"if ({i} >= {length}) return;",
+                condition,
+                *block_of(f"if ({aligned})", [calls[0]])[:-1],
+                "} else {",
+                f"  {calls[1]}",
+                "}",
+            ]
+        single = f"for ({kind} {k} = {i}; {k} < {i} + {width} && {k} < {length}; ++{k})"
         lines += [
             ALIGNED,
             f"const bool {local.aligned} = {aligned};",
@@ -424,17 +471,3 @@ def _without_implied(pitches: Mapping[str, int]) -> dict[str, int]:
 
 def _bare(side: str) -> str:
     return side[1:-1] if side.startswith("(") and side.endswith(")") and side.count("(") == 1 else side
-
-
-def _summed(body: Sequence[str]) -> list[str]:
-    """Returns the lines with a sum that starts at zero and its few terms joined to one expression."""
-    lines: list[str] = []
-    for line in body:
-        begun = re.fullmatch(r"(?:const )?(float|double) (\w+) = (.+);", lines[-1]) if lines else None
-        added = re.fullmatch(r"(\w+) \+= (.+);", line)
-        if begun is None or added is None or added[1] != begun[2] or re.search(r"[?<>=&|]", added[2]):
-            lines.append(line)
-            continue
-        front = "" if re.fullmatch(r"0\.0f?", begun[3]) else f"{begun[3]} + "
-        lines[-1] = f"const {begun[1]} {begun[2]} = {front}{added[2]};"
-    return lines

@@ -6,6 +6,7 @@ Traffic: each array is read and written once, in whole sectors. Arithmetic: that
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from kernelmate.synthesis.axes import address
 from kernelmate.synthesis.early_exits import with_exit
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of
+from kernelmate.synthesis.names import words_of
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 from kernelmate.synthesis.schedules.column_scan import BLOCK, ColumnScan
 from kernelmate.synthesis.schedules.row_recurrence import RowRecurrence, linear_scans
@@ -87,7 +89,17 @@ class ColumnRecurrence(ColumnScan):
         place = address(self.layout.every, self.lengths, self.at)
         body = self._turn(whole, lambda name: f"{name}[{place}]")
         if not whole:
-            body = with_exit(body, self.carried, names.row)
+            flags = [
+                name
+                for number, name in enumerate(self.carried)
+                if f"bool {name} = true;" in declared and self._stays(number)
+            ]
+            body = with_exit(body, self.carried, names.row, flags)
+            declared = [
+                line
+                for line in declared
+                if not any(line == f"bool {one} = true;" for one in flags if one not in words_of(" ".join(body)))
+            ]
         body = [re.sub(r"^(\w+) = \1 \+ (\w+);$", r"\1 += \2;", line) for line in body]
         length = self.lengths[self.along]
         head = f"for (int {names.row} = 0; {names.row} < {length}; ++{names.row})"
@@ -112,6 +124,27 @@ class ColumnRecurrence(ColumnScan):
             BLOCK,
         )
 
+    def _stays(self, number: int) -> bool:
+        """Returns True if no result needs what carried value `number` is after the loop."""
+        return not any(self._results(number, kind) for kind in ("all", "before", "last"))
+
+    def _conditions(self) -> list[Key]:
+        """Returns the conditions that several carried values depend on."""
+        found: list[list[Key]] = []
+        for following in dict.fromkeys(map(self.expressions.bare, self.nexts)):
+            stack, seen = [following], dict[Key, None]()
+            while stack:
+                key = stack.pop()
+                if key in seen:
+                    continue
+                node = self.plan.node(key)
+                if node.op == "map" and node.dtype == "bool":
+                    seen[key] = None
+                else:
+                    stack += map(self.expressions.bare, self.plan.operands(key))
+            found.append(list(seen))
+        return [key for key, count in Counter(one for several in found for one in several).items() if count > 1]
+
     def _know(self, number: int, kind: str, name: str) -> None:
         """Records that a local now holds a result of a carried value."""
         state = self.states[number]
@@ -129,6 +162,8 @@ class ColumnRecurrence(ColumnScan):
         for key in self.nexts:
             if self.plan.node(self.expressions.bare(key)).op == "input":
                 self.expressions.named(key, body, f"{self.plan.node(self.expressions.bare(key)).data[0]}_i")
+        for key in self._conditions():
+            self.expressions.named(key, body, "active")
         body += self.stores(early, place) if early else []  # type: ignore[arg-type]
         left = list(range(len(self.carried)))
         while left:

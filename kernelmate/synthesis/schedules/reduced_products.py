@@ -18,7 +18,7 @@ from functools import partial
 from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import address
 from kernelmate.synthesis.contraction_shape import ContractionShape
-from kernelmate.synthesis.contraction_tiles import BLOCK, TILES, ContractionTile
+from kernelmate.synthesis.contraction_tiles import BLOCK, TILES, ContractionTile, as_deep_as
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph, Node, pruned, sorted_graph
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, those_written
@@ -68,7 +68,8 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
 
 def _text(product: Plan, levels: _Levels, kernel: KernelText, tile: ContractionTile) -> WrittenKernel:
     kernel = kernel.again()
-    return _ReducedProducts(ContractionShape(product, kernel), levels, kernel, tile).written()
+    shape = ContractionShape(product, kernel)
+    return _ReducedProducts(shape, levels, kernel, as_deep_as(tile, shape.axes.sides[shape.k])).written()
 
 
 def _parts(graph: Graph) -> tuple[Plan, Plan]:

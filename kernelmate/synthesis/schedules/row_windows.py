@@ -28,7 +28,7 @@ AHEAD = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _RowParts:
+class RowParts:
     """A graph split into reduced values and results of the reductions.
 
     Attributes:
@@ -52,7 +52,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     Raises:
         Refused: the graph does not reduce rows of values that windows make.
     """
-    parts = _parts(graph)
+    parts = row_parts(graph)
     shape = parts.values.nodes[parts.values.outputs[0]].shape
     names = tuple(f"@{place}" for place in range(len(parts.kinds)))
     plan = window_plan(parts.values, kernel.contract.sizes, names, (shape,) * len(names), together=True)
@@ -67,11 +67,16 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     yield from those_written(partial(_text, parts, plan, kernel, one) for one in ((warp, block) if short else (block, warp)))  # fmt: skip
 
 
-def _text(parts: _RowParts, plan: Windows, kernel: KernelText, team: Team) -> WrittenKernel:
-    return _RowWindows(parts, plan, kernel.again(), team).written()
+def _text(parts: RowParts, plan: Windows, kernel: KernelText, team: Team) -> WrittenKernel:
+    return RowWindows(parts, plan, kernel.again(), team).written()
 
 
-def _parts(graph: Graph) -> _RowParts:
+def row_parts(graph: Graph) -> RowParts:
+    """Returns a graph's reduced values, and its results as a graph of the reductions.
+
+    Raises:
+        Refused: it does not reduce rows of one length to one result for each.
+    """
     nodes, found = list(graph.nodes), list[int]()
     for index, node in enumerate(nodes):
         last = node.op == "reduce" and int(node.data[1] or 0) == len(node.shape)
@@ -90,7 +95,7 @@ def _parts(graph: Graph) -> _RowParts:
     if any(node.op in ("window", "reduce") for node in rest.nodes):
         raise Refused("it combines results of neighbouring rows")
     kinds = tuple(str(graph.nodes[one].data[0]) for one in found)
-    return _RowParts(values, kinds, tuple(graph.nodes[one] for one in found), rest, graph)
+    return RowParts(values, kinds, tuple(graph.nodes[one] for one in found), rest, graph)
 
 
 def row_positions(kernel: KernelText, rows: Sequence[str], row: str) -> tuple[list[str], dict[str, str]]:
@@ -108,10 +113,10 @@ def row_positions(kernel: KernelText, rows: Sequence[str], row: str) -> tuple[li
     return lines, positions
 
 
-class _RowWindows:
+class RowWindows:
     """Writer of the kernel's text for one team of threads."""
 
-    def __init__(self, parts: _RowParts, plan: Windows, kernel: KernelText, team: Team) -> None:
+    def __init__(self, parts: RowParts, plan: Windows, kernel: KernelText, team: Team) -> None:
         self.parts, self.plan, self.kernel, self.team = parts, plan, kernel, team
         self.names = fresh_names(kernel, "row", column="col", rank="tid" if team.name == "block" else "lane")
         self.names.kThreads, self.constants = kernel.threads(team.block)
@@ -157,13 +162,7 @@ class _RowWindows:
             f"for (int {names.column} = {names.rank}; {names.column} < {length}; {names.column} += {self._threads()})"
         )
         lines += [*outside, *starts, f"#pragma unroll {AHEAD}", *block_of(head, inside), *self._combined()]
-        stores: list[str] = []
-        texts = self.of_rows.locals_for(self.rest.outputs, stores)
-        for one, key, value in zip(kernel.outputs(), self.rest.outputs, texts, strict=True):
-            stores.append(f"{one.name}[{names.row}] = {kernel.stored(one.name, value, self.rest.node(key).dtype)};")
-        if len(stores) > 1 and {one.name for one in kernel.outputs()} & {*self.arrays}:
-            raise Refused("a result is read for several results")
-        lines += block_of(f"if ({names.rank} == 0)", [*self.of_rows.outer, *stores])
+        lines += self._stores()
         grid = " * ".join(rows)
         read = dict.fromkeys(
             [*(self.plan.name(key) for key in walked(self.plan) if self.plan.is_leaf(key)), *self.arrays]
@@ -177,6 +176,17 @@ class _RowWindows:
             (grid if team.name == "block" else f"cdiv({grid}, block // {WARP})",),
             team.block,
         )
+
+    def _stores(self) -> list[str]:
+        """Returns the statements by which one thread of a row stores its results."""
+        kernel, names = self.kernel, self.names
+        stores: list[str] = []
+        texts = self.of_rows.locals_for(self.rest.outputs, stores)
+        for one, key, value in zip(kernel.outputs(), self.rest.outputs, texts, strict=True):
+            stores.append(f"{one.name}[{names.row}] = {kernel.stored(one.name, value, self.rest.node(key).dtype)};")
+        if len(stores) > 1 and {one.name for one in kernel.outputs()} & {*self.arrays}:
+            raise Refused("a result is read for several results")
+        return block_of(f"if ({names.rank} == 0)", [*self.of_rows.outer, *stores])
 
     def _threads(self) -> str:
         return str(WARP) if self.team.name == "warp" else str(self.names.kThreads)

@@ -67,6 +67,34 @@ def test_a_kernel_that_ends_its_loop_early_is_right(make: Any, session: Session)
     assert assert_judged_right(session, kernel) == ["synthesis:recurrence-columns"]
 
 
+FLAGGED = (
+    "def reference(x):\n    z, count = np.broadcast_arrays(x, 0)[0], np.zeros(x.shape, np.int32)\n    alive = np.ones(x.shape, bool)\n"
+    "    for _ in range(20):\n        alive = alive & (z * z <= 4)\n        count = count + alive\n"
+    "        z = np.where(alive, z * z + x, z)\n    return count"
+)
+WITHOUT_STEPS = {name: entry for name, entry in ARGS.items() if name != "steps"}
+
+
+def test_a_long_loop_of_fixed_length_stays_a_loop_that_ends_with_its_flag(make: Any, tmp_path: Path) -> None:
+    kernel, contract = make(WITHOUT_STEPS, FLAGGED, sizes="{ n = 40 }, { n = 7 }", grid="cdiv(n, block)")
+    text = next(iter(kernels_for(trace(contract, tmp_path), kernel, contract))).definition
+    assert "for (int step = 0; step < 20; ++step)" in text
+    assert "if (!(z * z <= 4.0f)) break;" in text
+    assert "bool" not in text
+
+
+def test_a_kernel_that_ends_with_its_flag_is_right(make: Any, session: Session) -> None:
+    body = BODY.replace("float z = 0.0f", "float z = x[i]").replace("steps", "20")
+    kernel, _ = make(WITHOUT_STEPS, FLAGGED, sizes="{ n = 40 }, { n = 7 }, { n = 1 }", grid="cdiv(n, block)", body=body)
+    assert assert_judged_right(session, kernel) == ["synthesis:recurrence-columns"]
+
+
+def test_a_long_loop_over_neighbours_is_written_out(make: Any, tmp_path: Path) -> None:
+    reference = "def reference(x):\n    p = np.pad(x, 10)\n    return sum(p[k : k + len(x)] for k in range(20))"
+    _, contract = make({**WITHOUT_STEPS, "y": "out float32[n]"}, reference, sizes="{ n = 40 }, { n = 7 }", grid="n")
+    assert all(node.op != "recur" for node in trace(contract, tmp_path).nodes)
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -51,6 +51,21 @@ CASES: dict[str, tuple[dict[str, str], str, str]] = {
         "  for (int j = 0; j < 3; ++j) t[j] = 2 * (u[(j + 1) % 3] * w[(j + 2) % 3] - u[(j + 2) % 3] * w[(j + 1) % 3]);\n"
         "  for (int j = 0; j < 3; ++j) y[3 * i + j] = w[j] + q[4 * i] * t[j] + u[(j + 1) % 3] * t[(j + 2) % 3] - u[(j + 2) % 3] * t[(j + 1) % 3];",
     ),
+    "products of small matrices": (
+        {"a": "in float32[n, 4, 4] ~ normal", "b": "in float32[n, 4, 4] ~ normal", "c": "out float32[n, 4, 4]", "n": "int32"},
+        "def reference(a, b):\n    return a @ b",
+        f"{I}  for (int r = 0; r < 4; ++r)\n    for (int j = 0; j < 4; ++j) {{\n      float s = 0;\n"
+        "      for (int k = 0; k < 4; ++k) s += a[16 * i + 4 * r + k] * b[16 * i + 4 * k + j];\n      c[16 * i + 4 * r + j] = s;\n    }",
+    ),
+    "adjugates": (
+        {"m": "in float32[n, 3, 3] ~ normal", "y": "out float32[n, 3, 3]", "n": "int32", "scale": "float32 = 0.5"},
+        "def reference(m, scale):\n    a = m * scale\n    y = np.empty_like(a)\n    for i in range(3):\n        for j in range(3):\n"
+        "            r, s, u, v = (j + 1) % 3, (i + 1) % 3, (j + 2) % 3, (i + 2) % 3\n"
+        "            y[:, i, j] = a[:, r, s] * a[:, u, v] - a[:, r, v] * a[:, u, s]\n    return y",
+        f"{I}  const float* a = m + 9 * i;\n  for (int p = 0; p < 3; ++p)\n    for (int j = 0; j < 3; ++j) {{\n"
+        "      int r = (j + 1) % 3, s = (p + 1) % 3, u = (j + 2) % 3, v = (p + 2) % 3;\n"
+        "      y[9 * i + 3 * p + j] = scale * scale * (a[3 * r + s] * a[3 * u + v] - a[3 * r + v] * a[3 * u + s]);\n    }",
+    ),
     "nibbles of words": (
         {"x": "in uint32[n]", "y": "out float32[8 * n]", "n": "int32", "s": "float32 = 0.5"},
         "def reference(x, s):\n    nibbles = (x.astype(np.int64)[:, None] >> (4 * np.arange(8))[None, :]) & 15\n    return ((nibbles - 8) * s).reshape(-1)",
@@ -121,3 +136,37 @@ def test_whole_packs_are_asked_for_once_and_by_their_names(make: Any, tmp_path: 
     assert not re.search(
         r"[^\w](?:32|8)\b", text.replace("constexpr int kThreadsX = 32;", "").replace("kThreadsY = 8;", "")
     )
+
+
+def _text(name: str, make: Any, folder: Path) -> str:
+    args, reference, body = CASES[name]
+    kernel, contract = make(args, reference, sizes=SIZES, body=body, grid=BY_I)
+    (found,) = kernels_for(trace(contract, folder), kernel, contract)
+    assert found.schedule == "interleaved"
+    return f"{found.helpers}\n{found.definition}"
+
+
+def test_a_thread_computes_a_small_matrix_in_loops_from_whole_packs(make: Any, tmp_path: Path) -> None:
+    text = _text("products of small matrices", make, tmp_path)
+    assert "alignas(kAligned ? kAccessBytes : sizeof(float))" in text
+    assert "for (int row = 0; row < 4; ++row)" in text
+    assert "c_pack.at[4 * row + col] = a_pack.at[4 * row] * b_pack.at[col] +" in text
+
+
+def test_elements_of_a_matrix_are_named_by_their_places_and_stored_in_order(make: Any, tmp_path: Path) -> None:
+    text = _text("adjugates", make, tmp_path)
+    assert "const float a12 = m_pack.at[9 * j + 5] * scale;" in text
+    places = [int(one or 0) for one in re.findall(r"y_pack\.at\[9 \* j(?: \+ (\d))?\] = ", text)]
+    assert places == [*range(9)]
+
+
+def test_the_diagonal_of_a_matrix_is_written_without_comparing_positions(make: Any, tmp_path: Path) -> None:
+    args = {"m": "in float32[n, 2, 2] ~ normal", "s": "in float32[n] ~ normal", "y": "out float32[n]", "n": "int32"}
+    reference = (
+        "def reference(m, s):\n    a = m + s[:, None, None] * np.eye(2)\n"
+        "    return a[:, 0, 0] * a[:, 1, 1] - a[:, 0, 1] * a[:, 1, 0]"
+    )
+    kernel, contract = make(args, reference, sizes=SIZES, body="", grid=BY_I)
+    text = next(kernels_for(trace(contract, tmp_path), kernel, contract)).helpers
+    assert "==" not in text.replace("kResults == 1", "")
+    assert "m_pack.at[4 * j] + s_i" in text

@@ -43,7 +43,33 @@ IMAGE_REFERENCE = """def reference(x, k, h, w):
     p = np.pad(x, ((0, 0), (1, 1), (1, 1)))
     taps = ((a, b) for a in range(3) for b in range(3))
     return sum(np.einsum("oc,chw->ohw", k[:, :, a, b], p[:, a : a + h, b : b + w]) for a, b in taps)"""
+AVERAGE = {
+    "x": "in float32[c, h, w]",
+    "k": "in float32[w] ~ uniform(0.1, 0.9)",
+    "y": "out float32[c, h, w]",
+    "h": "int32",
+    "w": "int32",
+}
+AVERAGE_BODY = """  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= w) return;
+  float mean = 0.0f;
+  for (int t = 0; t < h; ++t) {
+    const int at = (blockIdx.y * h + t) * w + i;
+    mean = k[i] * x[at] + (1.0f - k[i]) * mean;
+    y[at] = mean;
+  }
+"""
+AVERAGE_REFERENCE = """def reference(x, k):
+    y, mean = np.empty_like(x), 0.0
+    for t in range(x.shape[1]):
+        mean = k * x[:, t] + (1 - k) * mean
+        y[:, t] = mean
+    return y"""
 CASES = {
+    "the batches of a moving average": (
+        AVERAGE, AVERAGE_REFERENCE, AVERAGE_BODY, ("cdiv(w, 64)", "c"), ("c",),
+        "{ c = 3, h = 10, w = 70 }, { c = 2, h = 3, w = 7 }, { c = 1, h = 1, w = 1 }",
+    ),
     "the rows of a product": (
         PRODUCT, "a @ b", PRODUCT_BODY, ("cdiv(n, 64)", "m"), ("m",),
         "{ m = 70, k = 40, n = 65 }, { m = 3, k = 5, n = 7 }, { m = 1, k = 1, n = 1 }",

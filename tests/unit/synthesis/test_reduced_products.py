@@ -119,3 +119,21 @@ def test_two_passes_over_a_product_keep_it_in_shared_memory(make: Any, tmp_path:
     found = next(kernels_for(trace(contract, tmp_path), kernel, contract))
     assert found.schedule.startswith("staged-rows-")
     assert "float* s = shared;" in found.definition
+
+
+def test_tiles_are_no_deeper_than_the_coordinates_of_points(make: Any, tmp_path: Path, session: Session) -> None:
+    args = {
+        "x": "in float32[m, 3] ~ normal",
+        "c": "in float32[n, 3] ~ normal",
+        "y": "out int32[m]",
+        "m": "int32",
+        "n": "int32",
+    }
+    body = f"{ROW}{NEAREST}  y[r] = at;".replace("k < d", "k < 3").replace("* d", "* 3")
+    kernel, contract = make(
+        args, CASES["the nearest of each"][1], sizes="{ m = 70, n = 81 }, { m = 33, n = 32 }, { m = 1, n = 1 }",
+        grid="cdiv(m, block)", body=body,
+    )  # fmt: skip
+    texts = [one.definition for one in kernels_for(trace(contract, tmp_path), kernel, contract)]
+    assert all("kTileK = 4;" in one for one in texts[:2])
+    assert_judged_right(session, kernel)

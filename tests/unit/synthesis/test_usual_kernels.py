@@ -99,7 +99,7 @@ CASES: dict[str, tuple[dict[str, str], str, str, str, str, str]] = {
         "    return (((w - 8) * s[..., None]).reshape(n, k) * x).sum(1)",
         "  int r = blockIdx.x * blockDim.x + threadIdx.x;\n  if (r >= n) return;\n  float sum = 0.0f;\n  for (int c = 0; c < k; ++c) {\n"
         "    int code = q[r * (k / 2) + c / 2];\n    sum += ((c % 2 ? code >> 4 : code & 15) - 8) * s[r * (k / 32) + c / 32] * x[c];\n  }\n  y[r] = sum;",
-        "cdiv(n, block)", "{ n = 20, k = 256 }, { n = 7, k = 96 }, { n = 1, k = 32 }", "row-windows",
+        "cdiv(n, block)", "{ n = 20, k = 256 }, { n = 7, k = 96 }, { n = 1, k = 32 }", "scaled-products",
     ),
 }  # fmt: skip
 MORE = {
