@@ -16,7 +16,7 @@ from typing import Literal
 from kernelmate.caching import text_cache
 from kernelmate.compiler.prelude import words_of
 from kernelmate.compiler.preprocessor import OPENING, STATEMENTS, find_closers, macros_of
-from kernelmate.source.tokens import Lexed, Token, closing_angle, lex
+from kernelmate.source.tokens import LexedText, Token, closing_angle, lex
 
 Kind = Literal["function", "variable", "type", "alias", "namespace", "linkage", "using", "assert", "macro", "other"]
 
@@ -110,7 +110,7 @@ _NO_WORDS = ("",) * 4
 class _Parser:
     """Parser state of one pass over a text's tokens."""
 
-    def __init__(self, lexed: Lexed, function_macros: frozenset[str]) -> None:
+    def __init__(self, lexed: LexedText, function_macros: frozenset[str]) -> None:
         self.text = lexed.text
         self.code = lexed.code
         self.words = (*lexed.words, *_NO_WORDS)

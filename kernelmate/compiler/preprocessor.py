@@ -16,7 +16,7 @@ from typing import Literal
 from kernelmate.compiler.prelude import words_of
 from kernelmate.compiler.project_headers import HEADERS, include_folder, nearest_header
 from kernelmate.config import project_folder
-from kernelmate.source.tokens import Lexed, Token, lex
+from kernelmate.source.tokens import LexedText, Token, lex
 
 STATEMENTS = words_of("if else for while do switch case return break continue goto try catch asm")
 """Keywords that start a statement, not a declaration."""
@@ -52,7 +52,7 @@ def _macro(line: Sequence[Token]) -> Macro | None:
     return Macro(line[2].text, function, words, ("#", "#") in pairwise(texts))
 
 
-def find_closers(lexed: Lexed) -> dict[int, int]:
+def find_closers(lexed: LexedText) -> dict[int, int]:
     """Returns the index, among the tokens of code, of the closing bracket for each opening one.
 
     An unclosed brace is assumed to end before the next line that starts with a word in the first column.

@@ -157,7 +157,16 @@ class _Interleaved(WindowText):
         )
         along, down = (kernel.names.fresh(one) for one in own) if all(own) and own else ("", "")
         self.local = fresh_names(
-            kernel, "kResults", "kAligned", "j", "k", "row", "across", "aligned", "columns", **({} if along else {"i": "i"})
+            kernel,
+            "kResults",
+            "kAligned",
+            "j",
+            "k",
+            "row",
+            "across",
+            "aligned",
+            "columns",
+            **({} if along else {"i": "i"}),
         )
         self.local.i = along or self.local.i
         self.bytes = kernel.names.outermost("kAccessBytes")
