@@ -151,7 +151,7 @@ class _GraphEvaluation:
                 self._known[index] = self._recurrence(node)
             else:
                 args = [self.value(one) for one in node.args]
-                self._known[index] = _value(node, args, self._values, self._size)
+                self._known[index] = value_of(node, args, self._values, self._size)
         return self._known[index]
 
     def _recurrence(self, node: Node) -> Any:
@@ -279,7 +279,8 @@ def _mapped(node: Node, args: Sequence[Any], values: Mapping[str, Any]) -> Any:
     return np.where(*args) if node.data[0] == "where" else ufunc_of(str(node.data[0]))(*args)
 
 
-def _value(node: Node, args: Sequence[Any], values: Mapping[str, Any], size: Size) -> Any:
+def value_of(node: Node, args: Sequence[Any], values: Mapping[str, Any], size: Size) -> Any:
+    """Returns the value of a node from those of its arguments, of the reference's arguments by name, and of the sizes."""
     shape = tuple(int(evaluate_expression(dim, size)) for dim in node.shape)
     match node.op:
         case "input" | "scalar":

@@ -24,6 +24,7 @@ from kernelmate.synthesis.launched_sizes import with_launched_sizes
 from kernelmate.synthesis.merging import merged, merged_shape
 from kernelmate.synthesis.neutral import without_neutral
 from kernelmate.synthesis.own_grids import with_own_sides
+from kernelmate.synthesis.own_scalars import with_own_scalars
 from kernelmate.synthesis.parts import slices_first, with_both_sides, with_parts
 from kernelmate.synthesis.pitches import with_pitches
 from kernelmate.synthesis.plan import (
@@ -113,7 +114,7 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract, *, new: bool =
     if contract.passing:
         raise Refused("its contract has structs, pointers or variables")
     contract = for_counts(graph, contract)
-    graph = with_scans(with_columns(within_a_turn(graph)))
+    graph = with_own_scalars(with_scans(with_columns(within_a_turn(graph))), kernel, contract)
     results = [one.dtype for one in contract.args if one.direction in ("out", "inout")]
     graph = in_32_bits(graph, dict(zip(graph.outputs, results, strict=False)), kernel.source)
     if any(one.direction == "scratch" for one in contract.args):
