@@ -12,7 +12,7 @@ from kernelmate.checks.case_records import CaseRecord
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.positions import ArgumentUses, has_running_product, uses_of
 from kernelmate.checks.precision import Arrays
-from kernelmate.checks.scalars import counted_names, has_switches, loops, varied_names
+from kernelmate.checks.scalars import counted_names, has_switches, loops, untaken_names, varied_names
 from kernelmate.checks.sizes import key_of
 from kernelmate.checks.styles import NORMAL, ONE_MAGNITUDE, SMALLEST, InputStyle, milder_style
 from kernelmate.checks.values import plantable
@@ -87,8 +87,12 @@ class InputSelection:
         return self._varied().vary
 
     def unvaried(self, records: Iterable[CaseRecord]) -> frozenset[str]:
-        """Returns scalars that kept the contract's values at a size because the baseline was wrong with others."""
-        return frozenset(
+        """Returns scalars that kept the contract's values: the reference has these as numbers, or the baseline was wrong with others at a size.
+
+        Raises:
+            ReferenceFailed: the reference's file cannot be loaded.
+        """
+        return untaken_names(self._contract, self._directory).union(
             name
             for record in records
             for seen in record.seen

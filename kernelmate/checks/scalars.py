@@ -37,8 +37,23 @@ def varied_names(contract: Contract, directory: Path) -> tuple[str, ...]:
     Raises:
         ReferenceFailed: the reference's file cannot be loaded.
     """
-    free = [a.name for a in contract.args if a.shape is None and not a.fixed and _literal(a)]
-    return tuple(name for name in free if _takes(contract, name, directory)) if free else ()
+    return tuple(a.name for a in _free(contract) if _takes(contract, a.name, directory))
+
+
+def untaken_names(contract: Contract, directory: Path) -> frozenset[str]:
+    """Returns floating-point scalars with a literal value that are not `fixed` and that the Python reference does not take.
+
+    It has their values as numbers, such as `1e-5` for `eps`, so that other values cannot be compared.
+
+    Raises:
+        ReferenceFailed: the reference's file cannot be loaded.
+    """
+    floats = [a.name for a in _free(contract) if is_float(numpy_dtype(a.dtype))]
+    return frozenset(name for name in floats if not _takes(contract, name, directory))
+
+
+def _free(contract: Contract) -> list[Argument]:
+    return [a for a in contract.args if a.shape is None and not a.fixed and _literal(a)]
 
 
 def has_switches(contract: Contract, names: Iterable[str]) -> bool:

@@ -1,7 +1,7 @@
 """Detects a scalar argument that a kernel ignores although its baseline reads it, where launches cannot vary its value.
 
 A value written into the code is right only for the contract's. Launches with other values show that, unless inputs depend
-on the value, such as labels that equal an `ignore_index`; then only the code shows it.
+on the value, such as labels that equal an `ignore_index`, or the reference has it as a number; then only the code shows it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ def find(version: Version, baseline: Version | None, contract: Contract, scalars
         version: the version under judgement.
         baseline: its baseline, or None.
         contract: the contract in force.
-        scalars: arguments that are not `fixed`, but kept the contract's value at a size where the baseline and the
-            reference disagree on another one.
+        scalars: arguments that are not `fixed`, but kept the contract's value, at least at a size.
     """
     if baseline is None or not (version.compiled.ptx and baseline.compiled.ptx):
         return
