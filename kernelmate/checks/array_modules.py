@@ -246,10 +246,10 @@ def rebuilt_with(
 ) -> Callable[..., Any]:
     """Returns the function as `with_array_module` does, with other replacements.
 
-    `module` returns the replacement of each module, `math` included. `names` are additional globals. `number` returns
+    `module` returns the replacement of each module, `math` and those of PyTorch included. `names` are additional globals. `number` returns
     the replacement of each floating-point constant of the functions and of their modules.
     """
-    return _Rebuilding(directory, module, names or {}, (*SOURCES, "math"), number).function(function)
+    return _Rebuilding(directory, module, names or {}, (*SOURCES, "math", "torch"), number).function(function)
 
 
 class _Rebuilding:

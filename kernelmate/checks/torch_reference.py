@@ -12,7 +12,7 @@ from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract
 
 IN_TORCH = "it uses torch: `kernelmate port` writes kernels from such functions"
-"""Reason for which the reference is not traced."""
+"""What a message adds if such a reference cannot be traced."""
 
 
 def uses_torch(function: Callable[..., Any]) -> bool:
@@ -25,7 +25,10 @@ def uses_torch(function: Callable[..., Any]) -> bool:
         if code is None or code in seen:
             continue
         seen.add(code)
-        for name in _names(code):
+        names = _names(code)
+        if _calls_methods_of_tensors(names, one.__globals__):
+            return True
+        for name in names:
             value = one.__globals__.get(name)
             module = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
             if name == "torch" or (module or "").partition(".")[0] == "torch":
@@ -33,6 +36,15 @@ def uses_torch(function: Callable[..., Any]) -> bool:
             if isinstance(value, types.FunctionType):
                 waiting.append(value)
     return False
+
+
+def _calls_methods_of_tensors(names: set[str], held: Mapping[str, Any]) -> bool:
+    """Returns True for names of methods that only tensors have, in a file that imports torch, without NumPy among the names."""
+    modules = {name: value.__name__ for name, value in held.items() if isinstance(value, types.ModuleType)}
+    torch = next((value for name, value in held.items() if modules.get(name) == "torch"), None)
+    if torch is None or any(modules.get(name, "").partition(".")[0] == "numpy" for name in names):
+        return False
+    return any(hasattr(torch.Tensor, name) and not hasattr(np.ndarray, name) for name in names)
 
 
 def _names(code: types.CodeType) -> set[str]:

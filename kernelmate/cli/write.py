@@ -64,7 +64,7 @@ def write(
     reference: str, arrays: str, sizes: tuple[Mapping[str, int], ...], require: tuple[str, ...], results: str,
     path: str | None, example: bool, force: bool, **options: Any,
 ) -> int:  # fmt: skip
-    """Write a CUDA kernel that computes a Python function in NumPy, with a contract that names the function as reference.
+    """Write a CUDA kernel that computes a function in NumPy or PyTorch, with a contract that names the function as reference.
 
     The function is traced in the confined process in which references run, and several kernels are written and
     judged: right at every size of the contract, then by time. The best one is written to a new file.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from kernelmate.checks.torch_reference import IN_TORCH
 from kernelmate.errors import BackendUnavailable, EnvironmentFailed, ReferenceFailed, UsageError
@@ -66,6 +68,8 @@ def computations(
     asked = tuple(dict.fromkeys(names))
     if contract.stages:
         raise _refused(kernel, contract, "--against is for single kernels, and this is a pipeline", "Leave it out.")
+    if contract.torch is None and "cublas" not in asked and _is_of_torch(kernel, contract):
+        contract = replace(contract, torch=contract.reference)
     graph = None
     if contract.torch is None or "cublas" in asked:
         if contract.reference_kind not in ("function", "expression"):
@@ -79,6 +83,28 @@ def computations(
             hint = _hint(kernel) if contract.torch is None else "Use --against torch."
             raise UsageError(f"--against: {error.message}", file=error.file, line=error.line, hint=hint) from None
     return tuple(_computation(kernel, contract, name, graph) for name in asked)
+
+
+def _is_of_torch(kernel: Kernel, contract: Contract) -> bool:
+    """Returns True if the reference is a function whose text names what its file imports from torch; nothing is executed."""
+    file, _, name = (contract.reference or "").rpartition(":")
+    if contract.reference_kind != "function":
+        return False
+    try:
+        tree = ast.parse((Path(kernel.unit.path).parent / file).read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError):
+        return False  # the trace says so
+    imported: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            base = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            imported |= {
+                (one.asname or one.name).partition(".")[0]
+                for one in node.names
+                if f"{base}{one.name}".partition(".")[0] == "torch"
+            }
+    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
+    return any(isinstance(part, ast.Name) and part.id in imported for node in functions for part in ast.walk(node))
 
 
 def _traced(context: JudgingContext) -> Graph | None:

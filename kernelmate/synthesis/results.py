@@ -16,7 +16,7 @@ import numpy as np
 
 from kernelmate.checks.precision import is_inexact
 from kernelmate.checks.reference import named, spelled
-from kernelmate.checks.torch_reference import uses_torch
+from kernelmate.checks.torch_reference import on_tensors, uses_torch
 from kernelmate.checks.userfiles import call_user, load_function
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, Size
@@ -210,21 +210,11 @@ def _runs(contract: Contract, directory: Path, size: Size) -> bool:
 
 def _returned(contract: Contract, directory: Path, size: Size) -> Any:
     function = load_function(contract.reference or "", directory, contract.line)
-    if uses_torch(function):
-        raise ReferenceFailed(
-            f"{contract.reference} is a function of torch, and kernels are written from NumPy.",
-            hint=f'Write it in NumPy, or run: kernelmate port {contract.reference} --inputs "{_example(contract)}"',
-        )
     given = named(contract, inspect.signature(function).parameters, _values(contract, size))
+    if uses_torch(function):
+        function = on_tensors(function, contract, device=False, working=None)
     with np.errstate(all="ignore"):
         return call_user(function, given, contract.reference or "", directory)
-
-
-def _example(contract: Contract) -> str:
-    """Returns a function's input arrays with numeric shapes, in the format of the option `--inputs` of `port`."""
-    shapes = argument_shapes(contract, contract.sizes[0])
-    dtypes = {one.name: one.dtype for one in contract.args if one.direction != "out"}
-    return ", ".join(f"{name}={dtypes[name]}{list(shape)}" for name, shape in shapes.items() if name in dtypes)
 
 
 def _values(contract: Contract, size: Size) -> dict[str, Any]:

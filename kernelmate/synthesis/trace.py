@@ -38,6 +38,7 @@ from kernelmate.synthesis.primitives import broadcast_to, expand_dims
 from kernelmate.synthesis.protocol import OPERATIONS
 from kernelmate.synthesis.recurrences import Again, Carried, without_unread
 from kernelmate.synthesis.sizes import Dim, Unequal, Untraceable, extreme, product, real
+from kernelmate.synthesis.tensors import module_for, torch_names, unwrapped, wrapped
 from kernelmate.synthesis.ufuncs import mapped
 
 MOST_SIZES = 8
@@ -171,14 +172,14 @@ def _depends(contract: Contract, first: Builder, other: Builder) -> ReferenceFai
     return _refusal(contract, first.file, line, f"operations that depend on a size: they differ between {sizes}")
 
 
-def _refusal(contract: Contract, file: str, line: int | None, what: str) -> ReferenceFailed:
+def _refusal(contract: Contract, file: str, line: int | None, what: str, also: str = "") -> ReferenceFailed:
     written = linecache.getline(file, line).strip() if line is not None else ""
     if file == EXPRESSION:
         file, line, written = "", contract.line, contract.reference or ""
     where = f"{Path(file).name}:{line}: " if file and line is not None else ""
     shown = f" in `{written[:100]}`" if written else ""
     return ReferenceFailed(
-        f"{where}The reference cannot be traced: {what}{shown}.",
+        f"{where}The reference cannot be traced: {what}{shown}{also}.",
         file=file or None,
         line=line,
         hint="Recipes need no trace.",
@@ -207,14 +208,16 @@ def _traced_once(
         function = load_function(contract.reference or "", directory, contract.line)
         code = getattr(function, "__code__", None)
         file: str = EXPRESSION if code is None else code.co_filename
-        if uses_torch(function):
-            raise _refusal(contract, file, None, IN_TORCH)
         builder = Builder(size, file, OPERATIONS, carried)
         folder = (directory / (contract.reference or "").rpartition(":")[0]).parent
-        values = _stand_ins(contract, builder, literal=literal)
-        function = rebuilt_with(function, folder, lambda source: _Module(source, builder), _builtins(builder), real)
+        values, names = _stand_ins(contract, builder, literal=literal), _builtins(builder)
+        torch_used = uses_torch(function)
+        if torch_used:
+            values, names = {name: wrapped(one) for name, one in values.items()}, torch_names(names)
+        function = rebuilt_with(function, folder, partial(module_for, _Module, builder), names, real)
         call: Callable[[], Any] = partial(function, **named(contract, inspect.signature(function).parameters, values))
     else:
+        torch_used = False
         file, builder = EXPRESSION, Builder(size, EXPRESSION, OPERATIONS, carried)
         compiled = checked_expression(contract)
         names = {"np": _Module(np, builder), **_builtins(builder), **_stand_ins(contract, builder, literal=literal)}
@@ -223,7 +226,7 @@ def _traced_once(
     try:
         with np.errstate(all="ignore"), _naming(builder):
             returned = call()
-        return builder, without_unread(builder.graph(_outputs(contract, builder, returned)))
+        return builder, without_unread(builder.graph(_outputs(contract, builder, unwrapped(returned))))
     except (ReferenceFailed, Again):
         raise
     except Exception as error:
@@ -233,7 +236,7 @@ def _traced_once(
         said = str(error) if isinstance(error, Untraceable) else f"{type(error).__name__}: {error}"
         line = error.line if isinstance(error, Untraceable) else None
         line = line or (frames[-1].lineno if frames else None)
-        raise _refusal(contract, file, line, said) from None
+        raise _refusal(contract, file, line, said, f"; {IN_TORCH}" if torch_used else "") from None
 
 
 @contextmanager
@@ -242,7 +245,7 @@ def _naming(builder: Builder) -> Iterator[None]:
 
     def note(frame: types.FrameType, event: str, _: Any) -> None:
         if event == "return" and frame.f_code.co_filename == builder.file:
-            for name, value in frame.f_locals.items():
+            for name, value in unwrapped(frame.f_locals).items():
                 if isinstance(value, Array) and value.builder is builder and 0 <= value.recorded < len(builder.nodes):
                     builder.called(name, value.recorded)
 

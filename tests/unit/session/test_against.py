@@ -67,6 +67,18 @@ def test_the_function_of_the_contract_comes_first_and_nothing_is_traced(load: Lo
     assert found.tf32
 
 
+def test_a_reference_that_names_torch_is_not_traced(load: Load, scale: str, tmp_path: Path) -> None:
+    kernel = load(scale)
+    folder = Path(kernel.unit.path).parent
+    (folder / "reference.py").write_text("import torch.nn.functional as F\n\n\ndef scale(x):\n    return F.silu(x)\n")
+
+    def never() -> Graph:
+        raise AssertionError("the reference was traced")
+
+    (found,) = computations(kernel, contract_for(kernel), ("torch",), never)
+    assert found.function == "reference.py:scale"
+
+
 def test_a_reference_in_torch_is_the_function_itself(load: Load, scale: str) -> None:
     kernel = load(scale)
 

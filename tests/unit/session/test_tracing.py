@@ -55,16 +55,21 @@ def searched(folder: Path, reference: str, total: str) -> Optimization:
         return session.optimize(load_kernel(folder / "kernel.cu"), "make it faster", suggesters=(Synthesis(),))
 
 
-@pytest.mark.parametrize("torch", [False, True])
-def test_new_kernels_are_written_from_what_the_kernel_computes(torch: bool, tmp_path: Path) -> None:
-    if torch:
-        pytest.importorskip("torch")
-    found = searched(tmp_path, IN_TORCH if torch else UNTRACED, "sum")
+def test_new_kernels_are_written_from_what_the_kernel_computes(tmp_path: Path) -> None:
+    found = searched(tmp_path, UNTRACED, "sum")
     assert found.candidates, found.notes
     assert all(one.candidate.author.startswith("synthesis:rows-") for one in found.candidates)
     assert all(one.verdict.correct for one in found.candidates)
     assert all(one.candidate.why.startswith("Written from the kernel: ") for one in found.candidates)
     assert any(one.startswith("New kernels were written from what the kernel computes.") for one in found.notes)
+
+
+def test_new_kernels_are_written_from_functions_of_torch(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    found = searched(tmp_path, IN_TORCH, "sum")
+    assert found.candidates, found.notes
+    assert all(one.verdict.correct for one in found.candidates)
+    assert all(one.candidate.why.startswith("Written from the reference: ") for one in found.candidates)
 
 
 def test_a_kernel_that_cannot_be_read_either_leaves_the_first_reason(tmp_path: Path) -> None:
