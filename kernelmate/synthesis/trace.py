@@ -38,7 +38,7 @@ from kernelmate.synthesis.primitives import broadcast_to, expand_dims
 from kernelmate.synthesis.protocol import OPERATIONS
 from kernelmate.synthesis.recurrences import Again, Carried, without_unread
 from kernelmate.synthesis.sizes import Dim, Unequal, Untraceable, extreme, product, real
-from kernelmate.synthesis.tensors import module_for, torch_names, unwrapped, wrapped
+from kernelmate.synthesis.tensors import Tensor, module_for, torch_names, unwrapped, wrapped
 from kernelmate.synthesis.ufuncs import mapped
 
 MOST_SIZES = 8
@@ -245,7 +245,8 @@ def _naming(builder: Builder) -> Iterator[None]:
 
     def note(frame: types.FrameType, event: str, _: Any) -> None:
         if event == "return" and frame.f_code.co_filename == builder.file:
-            for name, value in unwrapped(frame.f_locals).items():
+            for name, local in frame.f_locals.items():
+                value = local.array if isinstance(local, Tensor) else local
                 if isinstance(value, Array) and value.builder is builder and 0 <= value.recorded < len(builder.nodes):
                     builder.called(name, value.recorded)
 
