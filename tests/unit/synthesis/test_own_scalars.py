@@ -62,7 +62,7 @@ def test_a_scalar_takes_the_place_of_its_value(text: str, present: str, absent: 
 
 
 def test_kernels_with_scalars_in_place_of_numbers_are_right(session: Session, tmp_path: Path) -> None:
-    for text, _, _ in SCALARS.values():
+    for text in (text for name, (text, _, _) in SCALARS.items() if name != "number that the kernel has itself"):
         path = tmp_path / "kernel.cu"
         path.write_text(text)
         assert_judged_right(session, load_kernel(str(path)))
