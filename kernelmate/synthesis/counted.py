@@ -46,8 +46,19 @@ def counted_by(graph: Graph) -> set[str]:
     return {word for count in counts for word in re.findall(r"[A-Za-z_]\w*", count)}
 
 
+_ELEMENTWISE = frozenset(
+    {"input", "scalar", "size", "constant", "table", "iota", "map", "cast", "view", "reshape", "state", "recur"}
+)
+"""Operations beside which loops of a fixed number of iterations stay loops."""
+
+
 def repeats_steps(graph: Graph) -> bool:
-    """Returns True if a graph has loops of a fixed number of iterations, which only repeat steps and read no array along them."""
+    """Returns True if a graph has loops of a fixed number of iterations, which only repeat steps and read no array along them.
+
+    Everything else in it is element-wise: schedules for reductions and products have no loops over steps.
+    """
+    if not {node.op for node in graph.nodes} <= _ELEMENTWISE:
+        return False
     counts = {str(node.data[5]) for node in graph.nodes if node.op == "recur" and str(node.data[5]).isdigit()}
     along = {node.op for node in graph.nodes if node.op != "recur" and node.shape[:1] and node.shape[0] in counts}
     return bool(counts) and along <= {"map", "cast", "state", "view", "iota", "constant"}

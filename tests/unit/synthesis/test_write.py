@@ -552,8 +552,8 @@ def test_launches_in_the_file_follow(make: Any, tmp_path: Path) -> None:
     kernel = load_kernel(path)
     text = next(kernels_for(trace(contract, tmp_path), kernel, contract))
     changed, new = placed(kernel, contract, text)
-    assert (new.grid, new.block) == (("cdiv(rows * cols, block * 4)",), ("256",))
-    assert re.search(r"work<<<.*256 \* kPack.*, 256>>>", changed.unit.text)
+    assert (new.grid, new.block) == (("cdiv(rows * cols, block * 4)",), ("128",))
+    assert re.search(r"work<<<.*128 \* kPack.*, 128>>>", changed.unit.text)
 
 
 def test_the_files_braces_and_indentation_are_kept(make: Any, tmp_path: Path) -> None:
