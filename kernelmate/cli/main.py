@@ -29,7 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("kernelmate.cli.compare:compare", "Judge a changed kernel against the one it would replace."),
     "optimize": ("kernelmate.cli.optimize:optimize", "Search for a version that meets a prompt; each is judged."),
     "tune": ("kernelmate.cli.tune:tune", "Find the fastest version at each size, and where the choice changes."),
-    "write": ("kernelmate.cli.write:write", "Write a new kernel and its contract from a function in NumPy or PyTorch."),
+    "write": ("kernelmate.cli.write:write", "Write a new kernel and its contract from NumPy or PyTorch."),
     "port": ("kernelmate_torch.cli:port", "Port a PyTorch module: write it anew with CUDA kernels, verified."),
     "trace": (
         "kernelmate_torch.tracing.command:trace",
