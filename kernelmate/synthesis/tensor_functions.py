@@ -19,7 +19,7 @@ from kernelmate.synthesis.sizes import Untraceable, product
 from kernelmate.synthesis.ufuncs import mapped
 
 
-class Extremes(NamedTuple):
+class DimensionExtremes(NamedTuple):
     """Values and indices, as `max` and `min` along a dimension return them."""
 
     values: Any
@@ -138,7 +138,7 @@ def _extreme(kind: str) -> Callable[..., Any]:
         if isinstance(dim, Array):
             return (np.maximum if kind == "max" else np.minimum)(x, dim)
         values = reduced(x, kind, dim, keepdims=keepdim)
-        return values if dim is None else Extremes(values, _place(f"arg{kind}")(x, dim, keepdim))
+        return values if dim is None else DimensionExtremes(values, _place(f"arg{kind}")(x, dim, keepdim))
 
     return function
 
