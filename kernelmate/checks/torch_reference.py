@@ -44,7 +44,8 @@ def _calls_methods_of_tensors(names: set[str], held: Mapping[str, Any]) -> bool:
     torch = next((value for name, value in held.items() if modules.get(name) == "torch"), None)
     if torch is None or any(modules.get(name, "").partition(".")[0] == "numpy" for name in names):
         return False
-    return any(hasattr(torch.Tensor, name) and not hasattr(np.ndarray, name) for name in names)
+    methods = names - held.keys()  # a helper may have a method's name
+    return any(hasattr(torch.Tensor, name) and not hasattr(np.ndarray, name) for name in methods)
 
 
 def _names(code: types.CodeType) -> set[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kernelmate.checks.torch_reference import uses_torch
 from kernelmate.checks.userfiles import load_function
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Argument, Contract
@@ -128,3 +129,12 @@ def test_a_kernel_is_written_for_a_function_of_torch(tmp_path: Path, session: Se
     assert outcome.best is not None, outcome.notes
     assert outcome.best.right
     assert "sqrtf(" in outcome.best.kernel.unit.text
+
+
+def test_a_helper_with_the_name_of_a_method_makes_no_function_of_torch(tmp_path: Path) -> None:
+    (tmp_path / "reference.py").write_text(
+        "import numpy\nimport torch\n\n\ndef softmax(x):\n    return numpy.exp(x)\n\n\n"
+        "def reference(x):\n    return softmax(x) + 1\n\n\ndef tensors(x):\n    return x.log_softmax(-1)\n"
+    )
+    assert not uses_torch(load_function("reference.py:reference", tmp_path, None))
+    assert uses_torch(load_function("reference.py:tensors", tmp_path, None))
