@@ -9,8 +9,8 @@ the best one's speed-up. With `--before PATH` an older checkout makes the same s
 `--examples` takes the kernels of `examples/` instead.
 
 Goals: the first accepted within 6 s (on the emulator, of the examples at their own sizes: the first promising within 5 s for
-80 %); at least 20 distinct binaries, or all that were proposed, which is so where a search
-ends before its budget; no search over its budget by more than 10 %.
+80 %); at least 20 distinct binaries, or all that were proposed, which is so where a search ends before its budget; no search
+over its budget by more than 10 %.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract
 
 IN_TORCH = "it uses torch: `kernelmate port` writes kernels from such functions"
-"""What a message adds if such a reference cannot be traced."""
+"""End of the message that such a reference cannot be traced."""
 
 
 def uses_torch(function: Callable[..., Any]) -> bool:

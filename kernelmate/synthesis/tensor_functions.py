@@ -12,10 +12,10 @@ import numpy as np
 
 from kernelmate.synthesis.arrays import Array, cast
 from kernelmate.synthesis.composed import COMPOSED, Erf, logsumexp, softmax, split
-from kernelmate.synthesis.functions import einsum, filled, matmul, squeeze, swapaxes, take_along_axis, var
+from kernelmate.synthesis.functions import copied, einsum, filled, matmul, squeeze, swapaxes, take_along_axis, var
 from kernelmate.synthesis.joining import PARTS, concatenate, stack
 from kernelmate.synthesis.primitives import broadcast_to, expand_dims, reduced, reshape, take, transpose, where
-from kernelmate.synthesis.sizes import Untraceable, product
+from kernelmate.synthesis.sizes import Untraceable, product, text_of
 from kernelmate.synthesis.ufuncs import mapped
 
 
@@ -240,7 +240,7 @@ def _index_select(x: Array, dim: int, index: Array) -> Any:
 def _squeeze(x: Array, dim: Any = None) -> Any:
     sides = [dim] if isinstance(dim, int) else dim
     if sides is not None:  # others stay, as in PyTorch
-        dim = tuple(one for one in sides if str(x.shape[one]) == "1" or int(x.shape[one]) == 1)
+        dim = tuple(one for one in sides if text_of(x.shape[one]) == "1")
     return squeeze(x, dim) if dim != () else x
 
 
@@ -256,7 +256,7 @@ def _itself(x: Any, *_: Any, **__: Any) -> Any:
 
 
 _SHAPES: dict[str, Callable[..., Any]] = {
-    "reshape": lambda x, *shape, **more: reshape(x, more.get("shape") or _sides(shape)), "flatten": _flatten, "ravel": lambda x: _flatten(x),
+    "reshape": lambda x, *shape, **more: reshape(x, more.get("shape") or _sides(shape)), "flatten": _flatten, "ravel": _flatten,
     "unsqueeze": lambda x, dim: expand_dims(x, dim), "squeeze": _squeeze, "permute": lambda x, *dims: transpose(x, _sides(dims)),
     "transpose": swapaxes, "swapaxes": swapaxes, "t": lambda x: x.T, "expand": _expand, "broadcast_to": lambda x, shape: _expand(x, *shape),
     "expand_as": lambda x, other: broadcast_to(x, other.shape), "cat": lambda several, dim=0: concatenate(several, dim),
@@ -267,7 +267,7 @@ _SHAPES: dict[str, Callable[..., Any]] = {
     "tril": lambda x, diagonal=0: COMPOSED["tril"](x, diagonal), "triu": lambda x, diagonal=0: COMPOSED["triu"](x, diagonal),
     "gather": lambda x, dim, index: take_along_axis(x, index, dim), "index_select": _index_select,
     "take_along_dim": lambda x, indices, dim: take_along_axis(x, indices, dim), "numel": lambda x: x.size,
-    "clone": _itself, "contiguous": _itself, "detach": _itself, "from_numpy": _itself, "as_tensor": _changed_type,
+    "clone": copied, "contiguous": _itself, "detach": _itself, "from_numpy": _itself, "as_tensor": _changed_type,
     "zeros_like": lambda x, dtype=None: filled(x, 0, dtype), "ones_like": lambda x, dtype=None: filled(x, 1, dtype),
     "empty_like": lambda x, dtype=None: filled(x, 0, dtype), "full_like": lambda x, fill_value, dtype=None: filled(x, fill_value, dtype),
 }  # fmt: skip

@@ -1,7 +1,7 @@
 """Traced tensors: the operators, methods and functions of PyTorch, implemented by those of NumPy on traced arrays.
 
-A function of PyTorch is traced with these in place of tensors and of the modules of torch. Semantics are those of PyTorch's
-documentation: `var` and `std` divide by n - 1, `max` along an axis returns indices too, `view` and `repeat` are its own.
+A function of PyTorch is traced with these in place of tensors and of the modules of torch. They follow PyTorch's documentation
+where it differs from NumPy's: `var` and `std` divide by n - 1, and `max` along a dimension returns indices too.
 """
 
 from __future__ import annotations

@@ -53,6 +53,7 @@ FUNCTIONS = {
     "binary losses": (COLUMN, "F.binary_cross_entropy_with_logits(x, w.expand_as(x), reduction='none').mean(1) + F.binary_cross_entropy(x.sigmoid(), (x > 0.5).double())"),
     "indices": (MATRIX, "F.embedding(ids, x) * 2 + x[ids] + x.index_select(0, ids)"),
     "classes": (COLUMN, "F.cross_entropy(x, ids % 4, reduction='none') + x.gather(1, (ids % 4)[:, None]).squeeze(1)"),
+    "change of a copy": (MATRIX, "x.clone().mul_(0.0) + x"),
     "in place": (MATRIX, "torch.zeros(x.shape).add_(x).mul_(2).clamp_(0, 1)"),
     "loop": (MATRIX, "sum(x * power for power in range(1, 4)) + F.dropout(x, 0.5, training=False)"),
     "from arrays": (MATRIX, "torch.as_tensor(x) + torch.tensor(2.0) * torch.full_like(x, 3) + math.sqrt(x.shape[1])"),
