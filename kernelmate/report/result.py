@@ -164,7 +164,8 @@ def optimization_parts(
     versions = charted_versions(optimization, number)
     drawn = [*charts(versions, draw), *narrow_charts(versions if number is None else versions[:NARROW_VERSIONS], draw)]
     if number is None:
-        wrong = all(one.verdict.correct is False for one in optimization.candidates)
+        tried = [one.verdict for one in optimization.candidates]
+        wrong = all(verdict.correct is False or not verdict.compiled for verdict in tried)
         answer = (
             [*_others(optimization, None, opened=True), *folded("charts", "Charts", drawn)]
             if wrong

@@ -100,6 +100,9 @@ def test_candidates_rejected_for_the_same_reason_are_one_line_and_wrong_ones_no_
     assert len(re.findall("<li><code", "".join(parts))) == 2
     assert "<figure>" not in re.sub(r'<details data-fold="charts">.*?</details>', "", "".join(parts), flags=re.DOTALL)
     assert "<figure>" in "".join(parts)
+    broken = replace(bad, verdict=replace(bad.verdict, compiled=False, correct=None))
+    both = "".join(optimization_parts(replace(failed, candidates=(bad, broken)), kernel))
+    assert "<figure>" not in re.sub(r'<details data-fold="charts">.*?</details>', "", both, flags=re.DOTALL)
 
 
 def test_a_version_without_a_reference_is_as_the_baseline_and_rejected_for_what_it_lacks(measured: Verdict) -> None:
