@@ -41,11 +41,13 @@ def uses_torch(function: Callable[..., Any]) -> bool:
 def _calls_methods_of_tensors(names: set[str], held: Mapping[str, Any]) -> bool:
     """Returns True for names of methods that only tensors have, in a file that imports torch, without NumPy among the names."""
     modules = {name: value.__name__ for name, value in held.items() if isinstance(value, types.ModuleType)}
-    torch = next((value for name, value in held.items() if modules.get(name) == "torch"), None)
-    if torch is None or any(modules.get(name, "").partition(".")[0] == "numpy" for name in names):
+    tensor = next(
+        (getattr(value, "Tensor", None) for name, value in held.items() if modules.get(name) == "torch"), None
+    )
+    if tensor is None or any(modules.get(name, "").partition(".")[0] == "numpy" for name in names):
         return False
     methods = names - held.keys()  # a helper may have a method's name
-    return any(hasattr(torch.Tensor, name) and not hasattr(np.ndarray, name) for name in methods)
+    return any(hasattr(tensor, name) and not hasattr(np.ndarray, name) for name in methods)
 
 
 def _names(code: types.CodeType) -> set[str]:
